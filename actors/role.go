@@ -1,0 +1,31 @@
+// RoleSpec: what a coordinator hands to the actor system, without a line of actor code.
+
+package actors
+
+import (
+	"context"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// RoleSpec describes one coordinated role. The role actor calls Raise, then
+// Reconcile, then runs the Loops, all off its mailbox and all with the guard's
+// context.
+type RoleSpec struct {
+	Role fsm.Role
+	// Raise moves the database fence to the guard's epoch before anything is read (§83).
+	Raise func(ctx context.Context, g cluster.RoleGuard) error
+	// Reconcile scans the authoritative state before any loop starts (§88) and
+	// returns one line that says what it found.
+	Reconcile func(ctx context.Context, g cluster.RoleGuard) (string, error)
+	// Loops run while the guard is active.
+	Loops []Loop
+}
+
+// Loop is one leader-owned loop. Run returns when ctx ends; an error or a panic
+// restarts the loop inside the epoch after a back-off, within the budget.
+type Loop struct {
+	Name string
+	Run  func(ctx context.Context, g cluster.RoleGuard) error
+}

@@ -1,0 +1,150 @@
+// The coordination model: epochs, members, role grants and the committed view.
+
+package fsm
+
+import "slices"
+
+// Epoch is the coordination epoch (§23): one counter in the state machine from
+// which every role grant, exclusive operation and leader change takes the next
+// value. 0 means "none". A role's epochs rise strictly but have gaps.
+type Epoch uint64
+
+// Generation rises only in disaster recovery and is compared before the epoch.
+type Generation uint64
+
+// SchedulerEpoch is the epoch of a SchedulerLeader grant (§26); only
+// RoleGrant.SchedulerEpoch makes one.
+type SchedulerEpoch uint64
+
+// ConfigVersion rises by one on every accepted membership change (§21).
+type ConfigVersion uint64
+
+// FeatureVersion is the activated cluster feature level (§154); it only rises.
+type FeatureVersion uint32
+
+// LeaderEpoch identifies one coordination leadership (§24).
+type LeaderEpoch struct {
+	Term  uint64 `json:"term"`
+	Epoch Epoch  `json:"epoch"`
+}
+
+// Endpoint is a validated host:port of at most MaxEndpoint bytes (§14).
+type Endpoint string
+
+// VersionRange is the span of protocol versions a build speaks (§153).
+type VersionRange struct {
+	Min uint32 `json:"min"`
+	Max uint32 `json:"max"`
+}
+
+// Member is one node of the fleet (§14).
+type Member struct {
+	Node        NodeID        `json:"node"`
+	Incarnation IncarnationID `json:"incarnation"`
+	Name        string        `json:"name"` // a label only; at most MaxName bytes
+	Role        MemberRole    `json:"role"`
+	State       MemberState   `json:"state"`
+	Endpoint    Endpoint      `json:"endpoint"`       // cluster UDP address
+	Agents      Endpoint      `json:"agent_endpoint"` // agents' UDP address, may be empty
+	Protocol    VersionRange  `json:"protocol"`
+	Build       string        `json:"build"` // at most MaxBuild bytes
+}
+
+// RoleGrant is the current assignment of one role (§43). A vacant role has a
+// zero Owner and keeps the Epoch of its last grant, so expectations stay exact.
+type RoleGrant struct {
+	Role        Role          `json:"role"`
+	Epoch       Epoch         `json:"epoch"`
+	Owner       NodeID        `json:"owner"`
+	Incarnation IncarnationID `json:"incarnation"`
+}
+
+// Vacant reports whether no process owns the role.
+func (g RoleGrant) Vacant() bool { return g.Owner.IsZero() }
+
+// HeldBy reports whether exactly this process owns the role.
+func (g RoleGrant) HeldBy(n NodeID, inc IncarnationID) bool {
+	return !n.IsZero() && g.Owner == n && g.Incarnation == inc
+}
+
+// SchedulerEpoch returns the scheduler epoch; false unless this is a grant of SchedulerLeader.
+func (g RoleGrant) SchedulerEpoch() (SchedulerEpoch, bool) {
+	return SchedulerEpoch(g.Epoch), g.Role == SchedulerLeader && !g.Vacant()
+}
+
+// Release tells why a role was last given up or vacated. At most one is kept per role.
+type Release struct {
+	Role        Role          `json:"role"`
+	Epoch       Epoch         `json:"epoch"` // the epoch that ended
+	Node        NodeID        `json:"node"`
+	Incarnation IncarnationID `json:"incarnation"`
+	Code        string        `json:"code"`   // FY-…, at most MaxCode bytes
+	Reason      string        `json:"reason"` // one sentence, at most MaxReason bytes
+}
+
+// ExclusiveLease is a held exclusive operation (§31); it has no time-to-live.
+type ExclusiveLease struct {
+	Scope       Scope         `json:"scope"`
+	Owner       NodeID        `json:"owner"`
+	Incarnation IncarnationID `json:"incarnation"`
+	Epoch       Epoch         `json:"epoch"`
+}
+
+// View is an immutable copy of the committed state at one index (§160). Slices
+// are sorted (members by node, roles and scopes by number) and must not be changed.
+type View struct {
+	ClusterID        ClusterID        `json:"cluster_id"`
+	ClusterName      string           `json:"cluster_name"`
+	Generation       Generation       `json:"generation"`
+	Term             uint64           `json:"term"`  // Raft term of the entry at Index
+	Index            uint64           `json:"index"` // applied index of this view
+	LeaderEpoch      LeaderEpoch      `json:"leader_epoch"`
+	Leader           NodeID           `json:"leader"` // the node that committed LeaderEpoch
+	LeaderInc        IncarnationID    `json:"leader_incarnation"`
+	Epoch            Epoch            `json:"epoch"` // the counter: highest epoch ever handed out
+	Config           ConfigVersion    `json:"config_version"`
+	Members          []Member         `json:"members"`
+	Roles            []RoleGrant      `json:"roles"`    // one entry for every role ever granted
+	Releases         []Release        `json:"releases"` // last release of each role
+	Exclusive        []ExclusiveLease `json:"exclusive"`
+	Maintenance      Maintenance      `json:"maintenance"`
+	MaintenanceEpoch Epoch            `json:"maintenance_epoch"`
+	Feature          FeatureVersion   `json:"feature_version"`
+	RemovedIDs       []NodeID         `json:"removed_ids"`
+}
+
+// Initialised reports whether InitCluster has been applied.
+func (v View) Initialised() bool { return !v.ClusterID.IsZero() }
+
+// Role returns the grant of a role; the zero grant (vacant, epoch 0) when it was never granted.
+func (v View) Role(r Role) RoleGrant {
+	for _, g := range v.Roles {
+		if g.Role == r {
+			return g
+		}
+	}
+	return RoleGrant{Role: r}
+}
+
+// Release returns the last release of a role.
+func (v View) Release(r Role) (Release, bool) {
+	for _, x := range v.Releases {
+		if x.Role == r {
+			return x, true
+		}
+	}
+	return Release{}, false
+}
+
+// Member returns the member entry of a node.
+func (v View) Member(n NodeID) (Member, bool) {
+	for _, m := range v.Members {
+		if m.Node == n {
+			return m, true
+		}
+	}
+	return Member{}, false
+}
+
+// Tombstoned reports whether the id was removed and may never return.
+func (v View) Tombstoned(n NodeID) bool { return slices.Contains(v.RemovedIDs, n) }
