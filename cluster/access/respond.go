@@ -1,0 +1,170 @@
+// How handlers answer: JSON documents, strict request bodies, and one mapping from an error to its HTTP answer (§314, §316).
+
+package access
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/forgeyard/forgeyard/cluster"
+)
+
+// MaxBody is the largest request body a handler reads through ReadJSON, in bytes.
+const MaxBody = 1 << 20
+
+// Problem is what every refused or failed request answers, under the key "error".
+type Problem struct {
+	Code           string `json:"code"` // stable; `forgeyard explain CODE`
+	Kind           string `json:"kind"` // one of the nine kinds of §314, or "Request"
+	Message        string `json:"message"`
+	Hint           string `json:"hint,omitempty"`
+	Retryable      bool   `json:"retryable"`
+	OutcomeUnknown bool   `json:"outcome_unknown"` // read the truth before trying again
+	RequestID      string `json:"request_id,omitempty"`
+}
+
+// Document is the whole body of a refused or failed request.
+type Document struct {
+	Error Problem `json:"error"`
+}
+
+// Fault is a fault of the request itself, not of coordination: a bad body, an
+// unknown name, a missing permission. Status is its HTTP status (4xx).
+type Fault struct {
+	Status  int
+	Code    string
+	Message string
+	Hint    string
+}
+
+func (f *Fault) Error() string { return f.Code + ": " + f.Message }
+
+// Is matches by code.
+func (f *Fault) Is(target error) bool {
+	t, ok := target.(*Fault)
+	return ok && t.Code == f.Code
+}
+
+// Because returns a copy of f with a specific message.
+func (f *Fault) Because(format string, args ...any) *Fault {
+	c := *f
+	c.Message = fmt.Sprintf(format, args...)
+	return &c
+}
+
+// The faults of a request.
+var (
+	ErrBadRequest = &Fault{Status: http.StatusBadRequest, Code: "FY-API-001", Message: "the request is malformed"}
+	ErrNotFound   = &Fault{Status: http.StatusNotFound, Code: "FY-API-002", Message: "no such thing", Hint: "list what exists; names, ids and unique prefixes are accepted"}
+	ErrTooLarge   = &Fault{Status: http.StatusRequestEntityTooLarge, Code: "FY-API-003", Message: fmt.Sprintf("the body is larger than %d bytes", MaxBody)}
+	ErrDenied     = &Fault{Status: http.StatusForbidden, Code: "FY-API-004", Message: "the caller lacks the permission for this"}
+)
+
+// RequestIDHeader carries the id under which the server logs a request.
+const RequestIDHeader = "X-Request-Id"
+
+// WriteJSON answers with a JSON document. v must be encodable: a type that is
+// not is a defect, and answers 500.
+func WriteJSON(w http.ResponseWriter, status int, v any) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		WriteError(w, fmt.Errorf("encode the answer: %w", err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // the client is gone: nobody is left to tell
+}
+
+// WriteError answers with the status and the document that belong to err. Only
+// the fields of a typed error leave this process; causes and other errors stay.
+func WriteError(w http.ResponseWriter, err error) {
+	status, p := Explain(err)
+	p.RequestID = w.Header().Get(RequestIDHeader)
+	if s := retryAfter(status, p); s > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(s))
+	}
+	WriteJSON(w, status, Document{Error: p})
+}
+
+// Explain maps an error to its HTTP status and problem. No answer is a redirect
+// and none names the leader's address (§105).
+func Explain(err error) (int, Problem) {
+	var e *cluster.Error
+	var f *Fault
+	var long *http.MaxBytesError
+	switch {
+	case errors.As(err, &e):
+		return statusOf(e.Kind), Problem{
+			Code: e.Code, Kind: e.Kind.String(), Message: e.Message, Hint: e.Hint,
+			Retryable: e.Kind.Retryable(), OutcomeUnknown: e.OutcomeUnknown,
+		}
+	case errors.As(err, &f):
+		return f.Status, Problem{Code: f.Code, Kind: "Request", Message: f.Message, Hint: f.Hint}
+	case errors.As(err, &long):
+		return Explain(ErrTooLarge)
+	case errors.Is(err, context.DeadlineExceeded):
+		return http.StatusGatewayTimeout, Problem{
+			Code: "FY-API-005", Kind: cluster.TransportFailure.String(), Message: "the request did not finish in time",
+			Hint: "read the current state before trying again", OutcomeUnknown: true,
+		}
+	}
+	return http.StatusInternalServerError, Problem{
+		Code: "FY-API-006", Kind: cluster.Internal.String(), Message: "internal error",
+		Hint: "the daemon's log has the cause under this request's id", OutcomeUnknown: true,
+	}
+}
+
+func statusOf(k cluster.Kind) int {
+	switch k {
+	case cluster.NotLeader, cluster.NoQuorum, cluster.StorageFailure:
+		return http.StatusServiceUnavailable
+	case cluster.Fenced, cluster.MembershipConflict:
+		return http.StatusConflict
+	case cluster.JoinRejected:
+		return http.StatusForbidden
+	case cluster.IncompatibleVersion:
+		return http.StatusUnprocessableEntity
+	case cluster.TransportFailure:
+		return http.StatusBadGateway
+	}
+	return http.StatusInternalServerError
+}
+
+// retryAfter is in seconds; 0 for none. An election takes about a second, a lost quorum longer.
+func retryAfter(status int, p Problem) int {
+	switch {
+	case status != http.StatusServiceUnavailable:
+		return 0
+	case p.Kind == cluster.NoQuorum.String():
+		return 5
+	}
+	return 1
+}
+
+// ReadJSON reads one JSON document into v: at most MaxBody bytes, no unknown
+// field, nothing after it. Its errors are *Fault.
+func ReadJSON(w http.ResponseWriter, r *http.Request, v any) error {
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, MaxBody))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		var long *http.MaxBytesError
+		if errors.As(err, &long) {
+			return ErrTooLarge
+		}
+		return ErrBadRequest.Because("the body is not the expected JSON document: %v", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return ErrBadRequest.Because("the body holds more than one JSON document")
+	}
+	return nil
+}
