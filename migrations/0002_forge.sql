@@ -1,0 +1,149 @@
+-- The job plane: agents, runs, jobs, leases, dispatch and the scheduler's tick.
+-- Who may write which column is in migrations/DESIGN.md; the triggers below
+-- refuse leader-owned changes in a transaction that has not called the fence.
+
+-- +goose Up
+
+-- An agent as the daemon that last spoke with it knows it. Runner-owned.
+CREATE TABLE forge.agents (
+    id         text COLLATE "C" PRIMARY KEY CHECK (length(id) BETWEEN 1 AND 64), -- of its certificate
+    session    text NOT NULL,            -- the agent process; the same across reconnects
+    link       text,                     -- the transport session; NULL while no daemon holds one
+    node       text,                     -- the daemon that holds the link
+    slots      integer NOT NULL CHECK (slots BETWEEN 1 AND 1024),
+    labels     text[] NOT NULL DEFAULT '{}',
+    build      text NOT NULL DEFAULT '',
+    first_seen timestamptz NOT NULL DEFAULT coordination.clock(),
+    last_seen  timestamptz NOT NULL DEFAULT coordination.clock(),
+    CHECK ((link IS NULL) = (node IS NULL))
+) WITH (fillfactor = 70);
+
+-- A submission. Client-owned; its state is the sum of its jobs' and is not stored.
+CREATE TABLE forge.runs (
+    id              text COLLATE "C" PRIMARY KEY CHECK (length(id) = 26), -- ULID
+    name            text NOT NULL CHECK (length(name) BETWEEN 1 AND 128),
+    idempotency_key text UNIQUE CHECK (length(idempotency_key) BETWEEN 1 AND 128),
+    request_digest  bytea NOT NULL CHECK (length(request_digest) = 32),
+    submitted_at    timestamptz NOT NULL DEFAULT coordination.clock()
+);
+
+-- What is to run, and how far it has come. Leader-owned: attempt, and the moves of state to
+-- 'leased' and to 'queued'. Runner-owned: the moves to a terminal state by completion. The rest is the client's.
+CREATE TABLE forge.jobs (
+    id            text COLLATE "C" PRIMARY KEY CHECK (length(id) = 26),   -- ULID
+    seq           bigint GENERATED ALWAYS AS IDENTITY,                    -- queue order; no wall clock decides it
+    run_id        text COLLATE "C" NOT NULL REFERENCES forge.runs,
+    name          text NOT NULL CHECK (length(name) BETWEEN 1 AND 128),
+    argv          text[] NOT NULL CHECK (cardinality(argv) BETWEEN 1 AND 256),
+    env           jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(env) = 'object'),
+    labels        text[] NOT NULL DEFAULT '{}',                           -- an agent must carry all of them
+    priority      smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -100 AND 100),
+    timeout_ms    integer NOT NULL CHECK (timeout_ms BETWEEN 1 AND 86400000),
+    attempt_limit smallint NOT NULL DEFAULT 3 CHECK (attempt_limit BETWEEN 1 AND 10),
+    attempt       smallint NOT NULL DEFAULT 0,                            -- leases made so far
+    state         text NOT NULL DEFAULT 'queued',
+    reason        text NOT NULL DEFAULT '',                               -- why it is not 'succeeded'
+    finished_at   timestamptz,
+    UNIQUE (run_id, name),
+    CONSTRAINT jobs_state CHECK (state IN ('queued', 'leased', 'succeeded', 'failed', 'cancelled')),
+    CONSTRAINT jobs_attempt_limit CHECK (attempt BETWEEN 0 AND attempt_limit),
+    CONSTRAINT jobs_finished CHECK ((finished_at IS NULL) = (state IN ('queued', 'leased')))
+) WITH (fillfactor = 80);
+
+-- Scanned in this order by the lease loop, and by a new leader that rebuilds the queue.
+CREATE INDEX jobs_queue ON forge.jobs (priority DESC, seq) WHERE state = 'queued';
+
+-- The right of one agent to run one attempt. Leader-owned: the row's making, job_id, attempt,
+-- agent_id, epoch, generation, and the move of state to 'expired'. Client-owned: cancel_requested_at.
+-- Runner-owned: everything else, under the row lock, WHERE id AND agent_id AND state = 'active'.
+CREATE TABLE forge.leases (
+    id                  uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    job_id              text COLLATE "C" NOT NULL REFERENCES forge.jobs,
+    attempt             smallint NOT NULL CHECK (attempt >= 1),
+    agent_id            text COLLATE "C" NOT NULL REFERENCES forge.agents,
+    epoch               bigint NOT NULL DEFAULT coordination.fenced_epoch(),      -- the maker's; stays valid after failover
+    generation          bigint NOT NULL DEFAULT coordination.fenced_generation(),
+    leased_at           timestamptz NOT NULL DEFAULT coordination.clock(),
+    expires_at          timestamptz NOT NULL,   -- on coordination.clock(), counting scheduler-active time
+    state               text NOT NULL DEFAULT 'active',
+    session             text,                   -- the agent process that accepted it
+    accepted_at         timestamptz,
+    heartbeat_at        timestamptz,
+    progress            bigint NOT NULL DEFAULT 0 CHECK (progress >= 0), -- bytes of output so far
+    cancel_requested_at timestamptz,
+    outcome             text,
+    exit_code           integer,
+    duration_ms         bigint CHECK (duration_ms >= 0),
+    output_tail         bytea CHECK (length(output_tail) <= 65536),
+    reason              text NOT NULL DEFAULT '',
+    ended_at            timestamptz,
+    CONSTRAINT leases_attempt_once UNIQUE (job_id, attempt),
+    CONSTRAINT leases_state CHECK (state IN ('active', 'done', 'expired')),
+    CONSTRAINT leases_ended CHECK ((ended_at IS NULL) = (state = 'active')),
+    CONSTRAINT leases_outcome CHECK ((outcome IS NOT NULL) = (state = 'done')
+        AND (outcome IS NULL OR outcome IN ('succeeded', 'failed', 'timeout', 'cancelled', 'error')))
+) WITH (fillfactor = 70);
+
+-- One active lease a job, whatever else goes wrong (§38): this holds even with fencing off.
+CREATE UNIQUE INDEX leases_one_active ON forge.leases (job_id) WHERE state = 'active';
+-- Also what the expiry scan walks: expires_at stays out of every index, so that heartbeats are HOT updates.
+CREATE INDEX leases_active_by_agent ON forge.leases (agent_id) WHERE state = 'active';
+
+-- The order to hand a lease to its agent. Leader-owned: the row's making, epoch, generation (the
+-- issuer's, re-stamped by a new leader) and the move of state to 'void'. The rest is the daemons'.
+CREATE TABLE forge.dispatch (
+    lease_id     uuid PRIMARY KEY REFERENCES forge.leases,
+    agent_id     text COLLATE "C" NOT NULL,
+    epoch        bigint NOT NULL DEFAULT coordination.fenced_epoch(),
+    generation   bigint NOT NULL DEFAULT coordination.fenced_generation(),
+    issued_at    timestamptz NOT NULL DEFAULT coordination.clock(),
+    state        text NOT NULL DEFAULT 'open',
+    claimed_by   text,          -- the link that last took it
+    claimed_at   timestamptz,
+    delivered_at timestamptz,
+    CONSTRAINT dispatch_state CHECK (state IN ('open', 'delivered', 'void')),
+    CONSTRAINT dispatch_delivered CHECK (state <> 'delivered' OR delivered_at IS NOT NULL)
+);
+
+CREATE INDEX dispatch_open ON forge.dispatch (agent_id) WHERE state = 'open';
+
+-- The last moment at which a scheduler was active. Leader-owned.
+CREATE TABLE forge.tick (
+    one        boolean PRIMARY KEY DEFAULT true CHECK (one),
+    at         timestamptz NOT NULL,
+    epoch      bigint NOT NULL,
+    generation bigint NOT NULL
+);
+INSERT INTO forge.tick (at, epoch, generation) VALUES (coordination.clock(), 0, 0);
+
+CREATE TRIGGER jobs_born_queued BEFORE INSERT ON forge.jobs
+    FOR EACH ROW WHEN (NEW.attempt <> 0 OR NEW.state <> 'queued')
+    EXECUTE FUNCTION coordination.require_fence('1');
+CREATE TRIGGER jobs_leader_columns BEFORE UPDATE OF attempt ON forge.jobs
+    FOR EACH ROW EXECUTE FUNCTION coordination.require_fence('1');
+CREATE TRIGGER jobs_leader_moves BEFORE UPDATE OF state ON forge.jobs
+    FOR EACH ROW WHEN (OLD.state <> 'leased' OR NEW.state IN ('queued', 'leased'))
+    EXECUTE FUNCTION coordination.require_fence('1');
+
+CREATE TRIGGER leases_leader_columns
+    BEFORE INSERT OR UPDATE OF id, job_id, attempt, agent_id, epoch, generation, leased_at ON forge.leases
+    FOR EACH ROW EXECUTE FUNCTION coordination.require_fence('1');
+CREATE TRIGGER leases_leader_moves BEFORE UPDATE OF state ON forge.leases
+    FOR EACH ROW WHEN (OLD.state <> 'active' OR NEW.state <> 'done')
+    EXECUTE FUNCTION coordination.require_fence('1');
+
+CREATE TRIGGER dispatch_leader_columns
+    BEFORE INSERT OR UPDATE OF lease_id, agent_id, epoch, generation, issued_at ON forge.dispatch
+    FOR EACH ROW EXECUTE FUNCTION coordination.require_fence('1');
+CREATE TRIGGER dispatch_leader_moves BEFORE UPDATE OF state ON forge.dispatch
+    FOR EACH ROW WHEN (OLD.state = 'void' OR NEW.state = 'void')
+    EXECUTE FUNCTION coordination.require_fence('1');
+
+CREATE TRIGGER tick_leader_columns BEFORE INSERT OR UPDATE ON forge.tick
+    FOR EACH ROW EXECUTE FUNCTION coordination.require_fence('1');
+
+GRANT SELECT, INSERT, UPDATE ON forge.agents, forge.runs, forge.jobs, forge.leases, forge.dispatch TO forgeyard_app;
+GRANT SELECT, UPDATE ON forge.tick TO forgeyard_app;
+
+-- +goose Down
+DROP TABLE forge.tick, forge.dispatch, forge.leases, forge.jobs, forge.runs, forge.agents;
