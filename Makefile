@@ -1,0 +1,45 @@
+# Forgeyard: `make help` lists the targets.
+SHELL := /bin/sh
+export GOFLAGS := -tags=hashicorpmetrics -buildvcs=false
+BIN := bin/forgeyard
+CHAOS_MINUTES ?= 50
+SEED ?=
+FUZZ_TIME ?= 60s
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo test lint bench fuzz chaos precommit build postgres
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+run: build postgres ## set up this machine and start a three-daemon fleet that runs a pipeline (Ctrl-C stops it)
+	@exec $(BIN) dev --example
+
+demo: build postgres ## the same without a person: 200 jobs, kill -9 of the leader mid-way, verdict by exit code
+	@$(BIN) demo
+
+build: ## compile bin/forgeyard
+	@go build -trimpath -o $(BIN) ./cmd/forgeyard
+
+postgres:
+	@.ci/ensure-postgres
+
+test: build postgres lint ## everything that a change must pass
+	FORGEYARD_BIN=$(CURDIR)/$(BIN) go run ./testkit/withpg -- go test -race -timeout 540s ./...
+
+lint: ## gofmt, vet, staticcheck
+	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "not gofmt-ed: $$out"; exit 1; }
+	go vet ./...
+	go tool staticcheck ./...
+
+bench: build postgres ## figures, measured side by side (never asserted)
+	FORGEYARD_BIN=$(CURDIR)/$(BIN) go run ./testkit/withpg -- .ci/bench
+
+fuzz: ## every fuzz target for FUZZ_TIME each
+	@.ci/fuzz $(FUZZ_TIME)
+
+chaos: build postgres ## faults by seed for CHAOS_MINUTES; SEED=n replays one
+	FORGEYARD_BIN=$(CURDIR)/$(BIN) FORGEYARD_CHAOS_MINUTES=$(CHAOS_MINUTES) FORGEYARD_CHAOS_SEED=$(SEED) \
+	  go run ./testkit/withpg -- go test -count=1 -v -timeout 59m -run '^TestChaos' ./testkit/chaos/...
+
+precommit: test ## what to run before a commit

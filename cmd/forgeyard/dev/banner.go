@@ -1,0 +1,56 @@
+// What `forgeyard dev` prints: progress while the fleet starts, then where things are and what to try.
+
+package dev
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/forgeyard/forgeyard/testkit/fleet"
+)
+
+// progressPrinter prints one line per step.
+func progressPrinter(out io.Writer) func(fleet.Step) {
+	return func(s fleet.Step) {
+		fmt.Fprintf(out, "  + %-10s %-8s %5.1fs   %s\n", s.Subject, s.State, s.Took.Seconds(), s.Detail)
+	}
+}
+
+// suggestion is one command that the banner offers.
+type suggestion struct{ command, why string }
+
+// tryNext lists the commands of the banner, in an order in which they work one
+// after the other: LEADER and FOLLOWER stand for the daemons of the moment.
+var tryNext = []suggestion{
+	{"forgeyard cluster status --watch", "see it live (q or Ctrl-C ends it)"},
+	{"forgeyard cluster roles", "who owns what, under which epoch"},
+	{"forgeyard run submit --wait -- echo hello", "run a job"},
+	{"forgeyard dev kill LEADER", "end the leader and watch a failover"},
+	{"forgeyard dev resume LEADER", "start it again, as a new incarnation"},
+	{"forgeyard dev partition FOLLOWER", "cut a daemon off"},
+	{"forgeyard dev heal FOLLOWER", "mend it"},
+	{"forgeyard actors", "the live actor tree"},
+}
+
+// suggestions fills the daemons' names in.
+func suggestions(leader, follower string) []suggestion {
+	names := strings.NewReplacer("LEADER", leader, "FOLLOWER", follower)
+	var out []suggestion
+	for _, s := range tryNext {
+		out = append(out, suggestion{names.Replace(s.command), s.why})
+	}
+	return out
+}
+
+// printBanner tells where things are and what to try.
+func printBanner(out io.Writer, f *fleet.Fleet, exe string) {
+	nodes := f.Nodes()
+	fmt.Fprintf(out, "API       %s    Logs %s/node-*/daemon.log\n", nodes[0].Endpoint(), f.Dir())
+	fmt.Fprintf(out, "This shell:  eval \"$(%s dev env)\"\n", exe)
+	fmt.Fprintln(out, "Try next:")
+	for _, s := range suggestions(nodes[0].Name, nodes[len(nodes)-1].Name) {
+		fmt.Fprintf(out, "  %-45s %s\n", s.command, s.why)
+	}
+	fmt.Fprintln(out, "Stop with Ctrl-C.")
+}

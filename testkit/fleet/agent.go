@@ -1,0 +1,108 @@
+// One agent of a fleet.
+
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/forgeyard/forgeyard/transport/pki"
+)
+
+// agentParty is what the relay calls every agent.
+const agentParty = "agents"
+
+// Agent is one runner process. A killed agent can be started again.
+type Agent struct {
+	Name string
+
+	dir, binary string
+	args, env   []string
+
+	mu   sync.Mutex
+	proc *Process
+}
+
+func (f *Fleet) newAgent(i int) (*Agent, error) {
+	name := indexed("agent-", i)
+	a := &Agent{Name: name, dir: f.path(name), binary: f.opts.Binary, env: f.opts.Env}
+	if err := os.MkdirAll(a.dir, 0o700); err != nil {
+		return nil, err
+	}
+	tls := filepath.Join(a.dir, "tls")
+	if err := f.issue(pki.KindAgent, name, tls, name); err != nil {
+		return nil, err
+	}
+	var endpoints []string
+	for _, n := range f.nodes {
+		endpoints = append(endpoints, n.agentAddr.String())
+	}
+	a.args = []string{
+		"agent", "--endpoints", strings.Join(endpoints, ","), "--dir", filepath.Join(a.dir, "data"), "--slots", strconv.Itoa(f.opts.Slots),
+		"--ca", filepath.Join(tls, "ca.crt"), "--cert", filepath.Join(tls, name+".crt"), "--key", filepath.Join(tls, name+".key"),
+	}
+	return a, nil
+}
+
+// Start runs the agent.
+func (a *Agent) Start() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.proc != nil && a.proc.Running() {
+		return fmt.Errorf("%s already runs (pid %d)", a.Name, a.proc.PID())
+	}
+	p, err := StartProcess(a.Name, a.binary, a.args, a.env, a.dir, a.LogFile())
+	if err != nil {
+		return err
+	}
+	a.proc = p
+	return nil
+}
+
+func (a *Agent) process() *Process {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.proc
+}
+
+// Kill ends the agent with SIGKILL.
+func (a *Agent) Kill() error { return a.process().Kill() }
+
+// Pause stops the agent with SIGSTOP and returns once the kernel says so.
+func (a *Agent) Pause(ctx context.Context) error {
+	if err := a.process().Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return a.process().WaitPaused(ctx)
+}
+
+// Resume wakes a paused agent.
+func (a *Agent) Resume() error { return a.process().Signal(syscall.SIGCONT) }
+
+// LogFile is where the agent's output goes.
+func (a *Agent) LogFile() string { return filepath.Join(a.dir, "agent.log") }
+
+// StartsFile is the agent's own record of what it started and finished.
+func (a *Agent) StartsFile() string { return filepath.Join(a.dir, "data", "starts.jsonl") }
+
+func (f *Fleet) startAgents(context.Context) error {
+	for i := range f.opts.Agents {
+		a, err := f.newAgent(i)
+		if err != nil {
+			return err
+		}
+		if err := a.Start(); err != nil {
+			return err
+		}
+		f.mu.Lock()
+		f.agents = append(f.agents, a)
+		f.mu.Unlock()
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+// Package fleet runs a whole Forgeyard fleet as real processes on this machine:
+// PostgreSQL, daemons, agents, and the relays that can cut them off. It serves
+// `forgeyard dev`, `forgeyard demo` and the process tests.
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/testkit/postgres"
+	"github.com/forgeyard/forgeyard/transport/pki"
+)
+
+// Options say what fleet to start. Dir and Binary are required.
+type Options struct {
+	Dir      string   // everything lives below it; made 0700
+	Binary   string   // the forgeyard executable
+	Nodes    int      // daemons; default 3
+	Agents   int      // default 2
+	Slots    int      // jobs an agent runs at a time; default 4
+	Ports    Ports    // zero: free ports
+	Fsync    bool     // PostgreSQL with fsync; tests and dev do without
+	Trace    bool     // daemons write a trace
+	Env      []string // further environment of daemons and agents
+	Timers   string   // raft timers as config text; empty: shipped defaults
+	Progress func(Step)
+}
+
+// Step is one line of progress while a fleet starts.
+type Step struct {
+	Subject string        // "postgres", "node-a", …
+	State   string        // "ready", "leader", "voter", …
+	Took    time.Duration // since the start of the fleet
+	Detail  string        // address or path
+}
+
+// Fleet is a running fleet. Its methods are safe for concurrent use.
+type Fleet struct {
+	opts    Options
+	started time.Time
+	Cluster fsm.ClusterID
+
+	Postgres *postgres.Server
+	relay    *Relay
+	pki      *pki.Authority
+
+	mu     sync.Mutex
+	nodes  []*Node
+	agents []*Agent
+}
+
+// database is the name of the fleet's database.
+const database = "forgeyard"
+
+// Start brings up PostgreSQL, the daemons (the first bootstraps, the others
+// join and are promoted) and the agents. On error everything already started
+// is stopped.
+func Start(ctx context.Context, opts Options) (f *Fleet, err error) {
+	opts = withDefaults(opts)
+	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("fleet directory: %w", err)
+	}
+	f = &Fleet{opts: opts, started: time.Now(), Cluster: cluster.NewClusterID(), relay: NewRelay()}
+	defer func() {
+		if err != nil {
+			stop, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			err = errors.Join(err, f.Stop(stop))
+			f = nil
+		}
+	}()
+	for _, step := range []func(context.Context) error{
+		f.startPostgres, f.issueCertificates, f.startFirstNode, f.startOtherNodes, f.startAgents, f.waitRoles,
+	} {
+		if err := step(ctx); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+func withDefaults(o Options) Options {
+	if o.Nodes == 0 {
+		o.Nodes = 3
+	}
+	if o.Agents == 0 {
+		o.Agents = 2
+	}
+	if o.Slots == 0 {
+		o.Slots = 4
+	}
+	if o.Progress == nil {
+		o.Progress = func(Step) {}
+	}
+	return o
+}
+
+func (f *Fleet) progress(subject, state, detail string) {
+	f.opts.Progress(Step{Subject: subject, State: state, Took: time.Since(f.started), Detail: detail})
+}
+
+func (f *Fleet) startPostgres(ctx context.Context) error {
+	srv, err := postgres.Start(ctx, postgres.Options{
+		Dir: f.path("pg"), Fsync: f.opts.Fsync, LogFile: f.path("postgres.log"),
+	})
+	if err != nil {
+		return err
+	}
+	f.Postgres = srv
+	if err := srv.Bootstrap(ctx, database); err != nil {
+		return fmt.Errorf("prepare the database: %w", err)
+	}
+	f.progress("postgres", "ready", srv.Dir())
+	return nil
+}
+
+func (f *Fleet) issueCertificates(context.Context) error {
+	authority, err := pki.NewAuthority(f.path("pki"))
+	if err != nil {
+		return fmt.Errorf("certificate authority: %w", err)
+	}
+	f.pki = authority
+	for i := range f.opts.Nodes {
+		n, err := f.newNode(i)
+		if err != nil {
+			return err
+		}
+		f.nodes = append(f.nodes, n)
+	}
+	return nil
+}
+
+func (f *Fleet) path(elem ...string) string {
+	return filepath.Join(append([]string{f.opts.Dir}, elem...)...)
+}
+
+// Dir is where everything of this fleet lives.
+func (f *Fleet) Dir() string { return f.opts.Dir }
+
+// Relay is the fleet's UDP relay.
+func (f *Fleet) Relay() *Relay { return f.relay }
+
+// Nodes returns the daemons in order of their names.
+func (f *Fleet) Nodes() []*Node {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]*Node(nil), f.nodes...)
+}
+
+// Agents returns the agents in order of their names.
+func (f *Fleet) Agents() []*Agent {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]*Agent(nil), f.agents...)
+}
+
+// Node finds a daemon by name.
+func (f *Fleet) Node(name string) (*Node, error) {
+	var known []string
+	for _, n := range f.Nodes() {
+		if n.Name == name {
+			return n, nil
+		}
+		known = append(known, n.Name)
+	}
+	return nil, fmt.Errorf("no daemon %q in this fleet; there are %v", name, known)
+}
+
+// Partition cuts a daemon off from all other daemons; with agents, from the agents too.
+func (f *Fleet) Partition(name string, withAgents bool) error {
+	return f.eachLink(name, withAgents, f.relay.Cut)
+}
+
+// Heal restores all links of a daemon.
+func (f *Fleet) Heal(name string) error { return f.eachLink(name, true, f.relay.Heal) }
+
+func (f *Fleet) eachLink(name string, withAgents bool, do func(a, b string)) error {
+	if _, err := f.Node(name); err != nil {
+		return err
+	}
+	for _, other := range f.Nodes() {
+		if other.Name != name {
+			do(name, other.Name)
+		}
+	}
+	if withAgents {
+		do(name, agentParty)
+	}
+	return nil
+}
+
+// Stop ends agents, daemons, relays and PostgreSQL, in this order, and waits for each.
+func (f *Fleet) Stop(ctx context.Context) error {
+	var errs []error
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	stop := func(p *Process) {
+		if p == nil {
+			return
+		}
+		wg.Go(func() {
+			if err := p.Stop(ctx); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			}
+		})
+	}
+	for _, a := range f.Agents() {
+		stop(a.process())
+	}
+	wg.Wait()
+	for _, n := range f.Nodes() {
+		stop(n.process())
+	}
+	wg.Wait()
+	errs = append(errs, f.relay.Close())
+	for _, n := range f.Nodes() {
+		errs = append(errs, n.closeProxy())
+	}
+	if f.Postgres != nil {
+		errs = append(errs, f.Postgres.Stop(ctx))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,143 @@
+// What a fleet's run must have left behind: every job terminal, each attempt started once by the agents' own logs, leases that never overlap.
+
+package fleet
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Verdict is the state of the job plane, read from PostgreSQL and from the agents' logs.
+type Verdict struct {
+	Submitted    int // jobs
+	Terminal     int // jobs in a terminal state
+	Succeeded    int
+	Starts       int // starts in the agents' logs
+	Duplicates   int // (job, attempt) pairs started more than once
+	Overlaps     int // pairs of leases of one job whose spans overlap
+	MaxAttempt   int
+	EpochsFall   int // leases, in the order they were made, whose epoch is below an earlier one
+	LeasesMade   int
+	HighestEpoch uint64
+}
+
+// Problems lists what is wrong; empty when the run is correct and complete.
+func (v Verdict) Problems() []string {
+	var out []string
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			out = append(out, fmt.Sprintf(format, args...))
+		}
+	}
+	check(v.Submitted == v.Terminal, "%d jobs submitted, %d terminal", v.Submitted, v.Terminal)
+	check(v.Starts >= v.Terminal, "the agents' logs show %d starts for %d finished jobs", v.Starts, v.Terminal)
+	check(v.Duplicates == 0, "%d attempts were started more than once", v.Duplicates)
+	check(v.Overlaps == 0, "%d pairs of leases of one job overlap", v.Overlaps)
+	check(v.EpochsFall == 0, "%d leases were made under an epoch below an earlier one", v.EpochsFall)
+	return out
+}
+
+// connect opens a superuser connection to the fleet's database.
+func (f *Fleet) connect(ctx context.Context) (*pgx.Conn, error) {
+	return pgx.Connect(ctx, f.Postgres.DSN("postgres", database))
+}
+
+// Query runs one row-returning statement as the superuser and scans its first row.
+func (f *Fleet) Query(ctx context.Context, sql string, args []any, dest ...any) error {
+	c, err := f.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
+	return c.QueryRow(ctx, sql, args...).Scan(dest...)
+}
+
+// Check reads the verdict. It changes nothing.
+func (f *Fleet) Check(ctx context.Context) (Verdict, error) {
+	var v Verdict
+	err := f.Query(ctx, `
+		SELECT (SELECT count(*) FROM forge.jobs),
+		       (SELECT count(*) FROM forge.jobs WHERE finished_at IS NOT NULL),
+		       (SELECT count(*) FROM forge.jobs WHERE state = 'succeeded'),
+		       (SELECT coalesce(max(attempt), 0) FROM forge.jobs),
+		       (SELECT count(*) FROM forge.leases),
+		       (SELECT coalesce(max(epoch), 0) FROM forge.leases),
+		       (SELECT count(*) FROM forge.leases a JOIN forge.leases b ON a.job_id = b.job_id AND a.attempt < b.attempt
+		         WHERE coalesce(a.ended_at, 'infinity') > b.leased_at),
+		       (SELECT count(*) FROM (SELECT epoch, max(epoch) OVER (ORDER BY leased_at ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) hi
+		         FROM forge.leases) x WHERE epoch < hi)`, nil,
+		&v.Submitted, &v.Terminal, &v.Succeeded, &v.MaxAttempt, &v.LeasesMade, &v.HighestEpoch, &v.Overlaps, &v.EpochsFall)
+	if err != nil {
+		return v, fmt.Errorf("read the verdict: %w", err)
+	}
+	starts := map[attempt]int{}
+	for _, a := range f.Agents() {
+		if err := countStarts(a.StartsFile(), starts); err != nil {
+			return v, err
+		}
+	}
+	for _, n := range starts {
+		v.Starts += n
+		if n > 1 {
+			v.Duplicates++
+		}
+	}
+	return v, nil
+}
+
+// attempt identifies one try of one job.
+type attempt struct {
+	Job     string `json:"job"`
+	Attempt int    `json:"attempt"`
+}
+
+// countStarts reads an agent's own log of what it started.
+func countStarts(file string, into map[attempt]int) error {
+	in, err := os.Open(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the agent has started nothing yet
+	}
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		var row struct {
+			attempt
+			What string `json:"what"`
+		}
+		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		if row.What == "start" {
+			into[row.attempt]++
+		}
+	}
+	return lines.Err()
+}
+
+// WaitTerminal returns once every submitted job is terminal.
+func (f *Fleet) WaitTerminal(ctx context.Context) error {
+	for {
+		var open int
+		if err := f.Query(ctx, `SELECT count(*) FROM forge.jobs WHERE finished_at IS NULL`, nil, &open); err != nil && ctx.Err() == nil {
+			return err
+		}
+		if open == 0 && ctx.Err() == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d jobs are still open: %w", open, ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
