@@ -21,63 +21,76 @@ const (
 	KindActivateFeature   CommandKind = 12
 )
 
+var kindNames = map[CommandKind]string{
+	KindInitCluster: "InitCluster", KindAddLearner: "AddLearner", KindPromoteVoter: "PromoteVoter",
+	KindRemoveMember: "RemoveMember", KindUpdateMember: "UpdateMember", KindAssignRole: "AssignRole",
+	KindBumpEpoch: "BumpEpoch", KindReleaseRole: "ReleaseRole", KindSetMaintenance: "SetMaintenance",
+	KindStartExclusive: "StartExclusiveOperation", KindCompleteExclusive: "CompleteExclusiveOperation",
+	KindActivateFeature: "ActivateFeature",
+}
+
+func (k CommandKind) String() string { return enumName("CommandKind", kindNames, k) }
+
 // Command is one of the closed set; only this package defines any.
 type Command interface {
 	Kind() CommandKind
-	sealed()
+	// check refuses what no state could accept: unknown enum values, zero ids, oversized text.
+	check() error
+	// apply changes b, which is a private copy; on a rejection the copy is dropped.
+	apply(b *body, e entry) (Result, *Rejection)
 }
 
 // InitCluster creates the cluster: its id, its name and its first voter. Refused on an initialised state.
 type InitCluster struct {
-	ClusterID ClusterID
-	Name      string
-	Founder   Member // becomes Voter, Active
+	ClusterID ClusterID `cbor:"1,keyasint"`
+	Name      string    `cbor:"2,keyasint"`
+	Founder   Member    `cbor:"3,keyasint"` // becomes Voter, Active
 }
 
 // AddLearner admits an unknown node as Learner (or Observer) in state Joining.
 // A member is refused, a removed id is refused for ever.
 type AddLearner struct {
-	ExpectedConfig ConfigVersion
-	Member         Member // Role Learner or Observer
+	ExpectedConfig ConfigVersion `cbor:"1,keyasint"`
+	Member         Member        `cbor:"2,keyasint"` // Role Learner or Observer
 }
 
 // PromoteVoter makes an Active Learner a Voter.
 type PromoteVoter struct {
-	ExpectedConfig ConfigVersion
-	Node           NodeID
+	ExpectedConfig ConfigVersion `cbor:"1,keyasint"`
+	Node           NodeID        `cbor:"2,keyasint"`
 }
 
 // RemoveMember removes a Leaving member (Force: in any state), strips its roles
 // and exclusive operations and leaves an id-only tombstone.
 type RemoveMember struct {
-	ExpectedConfig ConfigVersion
-	Node           NodeID
-	Force          bool
+	ExpectedConfig ConfigVersion `cbor:"1,keyasint"`
+	Node           NodeID        `cbor:"2,keyasint"`
+	Force          bool          `cbor:"3,keyasint"`
 }
 
 // UpdateMember changes what a member says of itself. ExpectedIncarnation is the
 // committed one; a new Incarnation vacates the roles of the old one (§13).
 // Zero fields of Set stay as they are.
 type UpdateMember struct {
-	Node                NodeID
-	ExpectedIncarnation IncarnationID
-	Incarnation         IncarnationID
-	Name                string
-	State               MemberState
-	Endpoint            Endpoint
-	Agents              Endpoint
-	Protocol            VersionRange
-	Build               string
+	Node                NodeID        `cbor:"1,keyasint"`
+	ExpectedIncarnation IncarnationID `cbor:"2,keyasint"`
+	Incarnation         IncarnationID `cbor:"3,keyasint"`
+	Name                string        `cbor:"4,keyasint"`
+	State               MemberState   `cbor:"5,keyasint"`
+	Endpoint            Endpoint      `cbor:"6,keyasint"`
+	Agents              Endpoint      `cbor:"7,keyasint"`
+	Protocol            VersionRange  `cbor:"8,keyasint"`
+	Build               string        `cbor:"9,keyasint"`
 }
 
 // AssignRole gives a role to an Active Voter and takes a new epoch. Leader must
 // be the current LeaderEpoch and ExpectedEpoch the role's current epoch.
 type AssignRole struct {
-	Leader        LeaderEpoch
-	Role          Role
-	ExpectedEpoch Epoch
-	Owner         NodeID
-	Incarnation   IncarnationID
+	Leader        LeaderEpoch   `cbor:"1,keyasint"`
+	Role          Role          `cbor:"2,keyasint"`
+	ExpectedEpoch Epoch         `cbor:"3,keyasint"`
+	Owner         NodeID        `cbor:"4,keyasint"`
+	Incarnation   IncarnationID `cbor:"5,keyasint"`
 }
 
 // BumpEpoch takes a new epoch. With Role 0 it begins a coordination leadership:
@@ -85,50 +98,50 @@ type AssignRole struct {
 // LeaderEpoch.Epoch. With a Role it renews the grant of the same owner after
 // its epoch was spent.
 type BumpEpoch struct {
-	Role          Role
-	Term          uint64 // leadership only
-	ExpectedEpoch Epoch
-	Node          NodeID
-	Incarnation   IncarnationID
+	Role          Role          `cbor:"1,keyasint"`
+	Term          uint64        `cbor:"2,keyasint"` // leadership only
+	ExpectedEpoch Epoch         `cbor:"3,keyasint"`
+	Node          NodeID        `cbor:"4,keyasint"`
+	Incarnation   IncarnationID `cbor:"5,keyasint"`
 }
 
 // ReleaseRole vacates a role: the owner gives it up (Leader zero) or the
 // coordination leader vacates it (Leader current). Takes no epoch.
 type ReleaseRole struct {
-	Leader        LeaderEpoch
-	Role          Role
-	ExpectedEpoch Epoch
-	Node          NodeID // the owner that loses the role
-	Incarnation   IncarnationID
-	Code          string
-	Reason        string
+	Leader        LeaderEpoch   `cbor:"1,keyasint"`
+	Role          Role          `cbor:"2,keyasint"`
+	ExpectedEpoch Epoch         `cbor:"3,keyasint"`
+	Node          NodeID        `cbor:"4,keyasint"` // the owner that loses the role
+	Incarnation   IncarnationID `cbor:"5,keyasint"`
+	Code          string        `cbor:"6,keyasint"`
+	Reason        string        `cbor:"7,keyasint"`
 }
 
 // SetMaintenance changes the maintenance state and takes a new epoch for it.
 type SetMaintenance struct {
-	ExpectedEpoch Epoch // current MaintenanceEpoch
-	State         Maintenance
+	ExpectedEpoch Epoch       `cbor:"1,keyasint"` // current MaintenanceEpoch
+	State         Maintenance `cbor:"2,keyasint"`
 }
 
 // StartExclusiveOperation takes a free scope under a new epoch.
 type StartExclusiveOperation struct {
-	Scope       Scope
-	Owner       NodeID
-	Incarnation IncarnationID
+	Scope       Scope         `cbor:"1,keyasint"`
+	Owner       NodeID        `cbor:"2,keyasint"`
+	Incarnation IncarnationID `cbor:"3,keyasint"`
 }
 
 // CompleteExclusiveOperation releases a scope; owner and epoch must match exactly.
 type CompleteExclusiveOperation struct {
-	Scope       Scope
-	Owner       NodeID
-	Incarnation IncarnationID
-	Epoch       Epoch
+	Scope       Scope         `cbor:"1,keyasint"`
+	Owner       NodeID        `cbor:"2,keyasint"`
+	Incarnation IncarnationID `cbor:"3,keyasint"`
+	Epoch       Epoch         `cbor:"4,keyasint"`
 }
 
 // ActivateFeature raises the feature version by one once every voter supports it.
 type ActivateFeature struct {
-	Expected FeatureVersion
-	Feature  FeatureVersion
+	Expected FeatureVersion `cbor:"1,keyasint"`
+	Feature  FeatureVersion `cbor:"2,keyasint"`
 }
 
 func (InitCluster) Kind() CommandKind                { return KindInitCluster }
@@ -144,19 +157,6 @@ func (StartExclusiveOperation) Kind() CommandKind    { return KindStartExclusive
 func (CompleteExclusiveOperation) Kind() CommandKind { return KindCompleteExclusive }
 func (ActivateFeature) Kind() CommandKind            { return KindActivateFeature }
 
-func (InitCluster) sealed()                {}
-func (AddLearner) sealed()                 {}
-func (PromoteVoter) sealed()               {}
-func (RemoveMember) sealed()               {}
-func (UpdateMember) sealed()               {}
-func (AssignRole) sealed()                 {}
-func (BumpEpoch) sealed()                  {}
-func (ReleaseRole) sealed()                {}
-func (SetMaintenance) sealed()             {}
-func (StartExclusiveOperation) sealed()    {}
-func (CompleteExclusiveOperation) sealed() {}
-func (ActivateFeature) sealed()            {}
-
 // Proposal is a command with the request id that makes its retry harmless. It is what the log holds.
 type Proposal struct {
 	Request RequestID
@@ -165,8 +165,8 @@ type Proposal struct {
 
 // Result is what an accepted command produced. Fields that do not apply are 0.
 type Result struct {
-	Epoch  Epoch         // epoch taken or, for a release, ended
-	Config ConfigVersion // configuration version afterwards
-	NoOp   bool          // the command was accepted and changed nothing
-	Replay bool          // the request was applied before; this is its first result
+	Epoch  Epoch         `cbor:"1,keyasint"` // epoch taken or, for a release, ended
+	Config ConfigVersion `cbor:"2,keyasint"` // configuration version afterwards
+	NoOp   bool          `cbor:"3,keyasint"` // the command was accepted and changed nothing
+	Replay bool          `cbor:"-"`          // the request was applied before; this is its first result
 }

@@ -24,8 +24,8 @@ type FeatureVersion uint32
 
 // LeaderEpoch identifies one coordination leadership (§24).
 type LeaderEpoch struct {
-	Term  uint64 `json:"term"`
-	Epoch Epoch  `json:"epoch"`
+	Term  uint64 `json:"term" cbor:"1,keyasint"`
+	Epoch Epoch  `json:"epoch" cbor:"2,keyasint"`
 }
 
 // Endpoint is a validated host:port of at most MaxEndpoint bytes (§14).
@@ -33,30 +33,30 @@ type Endpoint string
 
 // VersionRange is the span of protocol versions a build speaks (§153).
 type VersionRange struct {
-	Min uint32 `json:"min"`
-	Max uint32 `json:"max"`
+	Min uint32 `json:"min" cbor:"1,keyasint"`
+	Max uint32 `json:"max" cbor:"2,keyasint"`
 }
 
 // Member is one node of the fleet (§14).
 type Member struct {
-	Node        NodeID        `json:"node"`
-	Incarnation IncarnationID `json:"incarnation"`
-	Name        string        `json:"name"` // a label only; at most MaxName bytes
-	Role        MemberRole    `json:"role"`
-	State       MemberState   `json:"state"`
-	Endpoint    Endpoint      `json:"endpoint"`       // cluster UDP address
-	Agents      Endpoint      `json:"agent_endpoint"` // agents' UDP address, may be empty
-	Protocol    VersionRange  `json:"protocol"`
-	Build       string        `json:"build"` // at most MaxBuild bytes
+	Node        NodeID        `json:"node" cbor:"1,keyasint"`
+	Incarnation IncarnationID `json:"incarnation" cbor:"2,keyasint"`
+	Name        string        `json:"name" cbor:"3,keyasint"` // a label only; at most MaxName bytes
+	Role        MemberRole    `json:"role" cbor:"4,keyasint"`
+	State       MemberState   `json:"state" cbor:"5,keyasint"`
+	Endpoint    Endpoint      `json:"endpoint" cbor:"6,keyasint"`       // cluster UDP address
+	Agents      Endpoint      `json:"agent_endpoint" cbor:"7,keyasint"` // agents' UDP address, may be empty
+	Protocol    VersionRange  `json:"protocol" cbor:"8,keyasint"`
+	Build       string        `json:"build" cbor:"9,keyasint"` // at most MaxBuild bytes
 }
 
 // RoleGrant is the current assignment of one role (§43). A vacant role has a
 // zero Owner and keeps the Epoch of its last grant, so expectations stay exact.
 type RoleGrant struct {
-	Role        Role          `json:"role"`
-	Epoch       Epoch         `json:"epoch"`
-	Owner       NodeID        `json:"owner"`
-	Incarnation IncarnationID `json:"incarnation"`
+	Role        Role          `json:"role" cbor:"1,keyasint"`
+	Epoch       Epoch         `json:"epoch" cbor:"2,keyasint"`
+	Owner       NodeID        `json:"owner" cbor:"3,keyasint"`
+	Incarnation IncarnationID `json:"incarnation" cbor:"4,keyasint"`
 }
 
 // Vacant reports whether no process owns the role.
@@ -74,20 +74,20 @@ func (g RoleGrant) SchedulerEpoch() (SchedulerEpoch, bool) {
 
 // Release tells why a role was last given up or vacated. At most one is kept per role.
 type Release struct {
-	Role        Role          `json:"role"`
-	Epoch       Epoch         `json:"epoch"` // the epoch that ended
-	Node        NodeID        `json:"node"`
-	Incarnation IncarnationID `json:"incarnation"`
-	Code        string        `json:"code"`   // FY-…, at most MaxCode bytes
-	Reason      string        `json:"reason"` // one sentence, at most MaxReason bytes
+	Role        Role          `json:"role" cbor:"1,keyasint"`
+	Epoch       Epoch         `json:"epoch" cbor:"2,keyasint"` // the epoch that ended
+	Node        NodeID        `json:"node" cbor:"3,keyasint"`
+	Incarnation IncarnationID `json:"incarnation" cbor:"4,keyasint"`
+	Code        string        `json:"code" cbor:"5,keyasint"`   // FY-…, at most MaxCode bytes
+	Reason      string        `json:"reason" cbor:"6,keyasint"` // one sentence, at most MaxReason bytes
 }
 
 // ExclusiveLease is a held exclusive operation (§31); it has no time-to-live.
 type ExclusiveLease struct {
-	Scope       Scope         `json:"scope"`
-	Owner       NodeID        `json:"owner"`
-	Incarnation IncarnationID `json:"incarnation"`
-	Epoch       Epoch         `json:"epoch"`
+	Scope       Scope         `json:"scope" cbor:"1,keyasint"`
+	Owner       NodeID        `json:"owner" cbor:"2,keyasint"`
+	Incarnation IncarnationID `json:"incarnation" cbor:"3,keyasint"`
+	Epoch       Epoch         `json:"epoch" cbor:"4,keyasint"`
 }
 
 // View is an immutable copy of the committed state at one index (§160). Slices
