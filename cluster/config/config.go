@@ -1,0 +1,224 @@
+// Package config is the daemon's configuration: what can be set, its defaults,
+// where a value came from, and what is refused with a reason (§317–§321).
+//
+// This file: the settings. A setting's dotted path gives all its names:
+// cluster.listen in the file, FORGEYARD_CLUSTER_LISTEN in the environment,
+// --cluster-listen as a flag.
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/forgeyard/forgeyard/cluster/config/ron"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// Config is the whole configuration of a daemon.
+type Config struct {
+	Cluster  Cluster    `ron:"cluster"`
+	Agents   Agents     `ron:"agents"`
+	HTTP     HTTP       `ron:"http"`
+	Admin    Admin      `ron:"admin"`
+	Postgres Postgres   `ron:"postgres"`
+	Roles    []fsm.Role `ron:"roles" choices:"SchedulerLeader,ReleaseCoordinator,DeploymentCoordinator,MigrationCoordinator" doc:"coordinated roles that this daemon can run"`
+	DataDir  string     `ron:"data_dir" doc:"directory of identity/, raft/, cache/ and deploy/"`
+	Log      Log        `ron:"log"`
+}
+
+// Cluster is this daemon's part in the fleet.
+type Cluster struct {
+	Mode   Mode     `ron:"mode" choices:"Standalone,Distributed" doc:"Standalone (one process, no Raft) or Distributed"`
+	Name   string   `ron:"name" doc:"name of the cluster, used when it is created"`
+	NodeID string   `ron:"node_id" doc:"label of this node; the real id is minted once and kept in data_dir"`
+	Listen string   `ron:"listen" doc:"UDP address for other nodes"`
+	Seeds  []string `ron:"seeds" doc:"UDP addresses of other nodes, for discovery only"`
+	TLS    TLS      `ron:"tls"`
+	Timers Timers   `ron:"timers"`
+	Limits Limits   `ron:"limits"`
+}
+
+// TLS refers to this node's certificate; key material itself is refused (§321).
+type TLS struct {
+	Cert SecretRef `ron:"cert" doc:"certificate: File(\"…\")"`
+	Key  SecretRef `ron:"key" doc:"private key: File(\"…\")"`
+	CA   SecretRef `ron:"ca" doc:"certificate of the cluster's authority: File(\"…\")"`
+}
+
+// Timers are the Raft timers. Multiplier scales all three at once; MaxRTT is the
+// slowest round trip between voters that they must leave margin for (§185).
+type Timers struct {
+	Multiplier float64       `ron:"multiplier" doc:"scales all three timers at once, 0.2 to 20"`
+	Heartbeat  time.Duration `ron:"heartbeat" doc:"how long a follower waits for the leader before it suspects it"`
+	Election   time.Duration `ron:"election" doc:"how long a candidate waits for votes"`
+	Lease      time.Duration `ron:"lease" doc:"how long a leader goes on without hearing from a majority"`
+	MaxRTT     time.Duration `ron:"max_rtt" doc:"slowest round trip between voters"`
+}
+
+// Scaled returns the three timers with the multiplier applied.
+func (t Timers) Scaled() (heartbeat, election, lease time.Duration) {
+	scale := func(d time.Duration) time.Duration { return time.Duration(float64(d) * t.Multiplier) }
+	return scale(t.Heartbeat), scale(t.Election), scale(t.Lease)
+}
+
+// Limits bound what the daemon accepts.
+type Limits struct {
+	Connections int  `ron:"connections" doc:"QUIC connections of one socket"`
+	Agents      int  `ron:"agents" doc:"agents with an open session"`
+	Frame       Size `ron:"frame" doc:"largest message between nodes"`
+	Body        Size `ron:"body" doc:"largest HTTP request body"`
+}
+
+// Agents is where runners connect.
+type Agents struct {
+	Listen string `ron:"listen" doc:"UDP address for agents"`
+}
+
+// HTTP is the API's address. Only loopback is accepted: submitting a run is
+// remote code execution, and this build has no authentication for remote callers.
+type HTTP struct {
+	Listen string `ron:"listen" doc:"TCP address of the API, loopback only"`
+}
+
+// Admin is the local administration socket, which works without quorum and without PostgreSQL.
+type Admin struct {
+	Socket string `ron:"socket" doc:"path of the administration socket, at most 100 bytes"`
+}
+
+// Postgres holds the three connection strings. Direct defaults to App.
+type Postgres struct {
+	Owner  DSN `ron:"owner" doc:"connection string of the owner role, for migrations"`
+	App    DSN `ron:"app" doc:"connection string of the application role, may go through a pooler"`
+	Direct DSN `ron:"direct" doc:"connection string of the application role without a pooler"`
+}
+
+// Log says what is logged to standard error, and how.
+type Log struct {
+	Level  Level  `ron:"level" choices:"Debug,Info,Warn,Error" doc:"Debug, Info, Warn or Error"`
+	Format Format `ron:"format" choices:"Text,Json" doc:"Text or Json"`
+}
+
+// Default returns the defaults. The TLS references and the admin socket follow
+// data_dir and are filled in by Load.
+func Default() Config {
+	return Config{
+		Cluster: Cluster{
+			Mode: Standalone, Name: "forgeyard", Listen: "127.0.0.1:7443",
+			Timers: Timers{
+				Multiplier: 1, Heartbeat: 500 * time.Millisecond, Election: 500 * time.Millisecond,
+				Lease: 250 * time.Millisecond, MaxRTT: 20 * time.Millisecond,
+			},
+			Limits: Limits{Connections: 256, Agents: 4096, Frame: 4 << 20, Body: 1 << 20},
+		},
+		Agents:  Agents{Listen: "127.0.0.1:7444"},
+		HTTP:    HTTP{Listen: "127.0.0.1:7480"},
+		Roles:   []fsm.Role{fsm.SchedulerLeader},
+		DataDir: "/var/lib/forgeyard",
+		Log:     Log{Level: "Info", Format: "Text"},
+	}
+}
+
+// derive fills the settings whose defaults follow from others.
+func (c *Config) derive() {
+	identity := filepath.Join(c.DataDir, "identity")
+	for ref, name := range map[*SecretRef]string{
+		&c.Cluster.TLS.Cert: "node.crt", &c.Cluster.TLS.Key: "node.key", &c.Cluster.TLS.CA: "ca.crt",
+	} {
+		if ref.IsZero() {
+			*ref = SecretRef{Source: FromFile, Name: filepath.Join(identity, name)}
+		}
+	}
+	if c.Admin.Socket == "" {
+		c.Admin.Socket = filepath.Join(c.DataDir, "admin.sock")
+	}
+	if c.Postgres.Direct.IsZero() {
+		c.Postgres.Direct = c.Postgres.App
+	}
+}
+
+// Mode is how the daemon coordinates (§325).
+type Mode uint8
+
+// Standalone coordinates inside one process, Distributed through Raft.
+const (
+	Standalone  Mode = 1
+	Distributed Mode = 2
+)
+
+func (m Mode) String() string {
+	switch m {
+	case Standalone:
+		return "Standalone"
+	case Distributed:
+		return "Distributed"
+	}
+	return fmt.Sprintf("Mode(%d)", uint8(m))
+}
+
+// MarshalText writes the name.
+func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads the name.
+func (m *Mode) UnmarshalText(b []byte) error {
+	for _, v := range []Mode{Standalone, Distributed} {
+		if v.String() == string(b) {
+			*m = v
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown mode %q", b)
+}
+
+// Level is a log level's name: Debug, Info, Warn or Error.
+type Level string
+
+// UnmarshalText reads the name.
+func (l *Level) UnmarshalText(b []byte) error {
+	return oneOf((*string)(l), string(b), "Debug", "Info", "Warn", "Error")
+}
+
+// Format is a log format's name: Text or Json.
+type Format string
+
+// UnmarshalText reads the name.
+func (f *Format) UnmarshalText(b []byte) error {
+	return oneOf((*string)(f), string(b), "Text", "Json")
+}
+
+func oneOf(dst *string, got string, names ...string) error {
+	for _, n := range names {
+		if n == got {
+			*dst = got
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown value %q", got)
+}
+
+// Size is a number of bytes, written "64MiB", "512KiB", "1GiB" or "4096".
+type Size int64
+
+var sizeUnits = []struct {
+	suffix string
+	bytes  int64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}}
+
+func (s Size) String() string {
+	for _, u := range sizeUnits[:3] {
+		if s != 0 && int64(s)%u.bytes == 0 {
+			return fmt.Sprintf("%d%s", int64(s)/u.bytes, u.suffix)
+		}
+	}
+	return fmt.Sprintf("%dB", int64(s))
+}
+
+// UnmarshalRON reads the text form; a bare number is bytes.
+func (s *Size) UnmarshalRON(v ron.Value) error {
+	n, ok := parseSize(v.Text)
+	if !ok || v.Kind != ron.String && v.Kind != ron.Number {
+		return v.Errorf("a size is written \"64MiB\", \"512KiB\" or \"4096B\"")
+	}
+	*s = n
+	return nil
+}

@@ -1,0 +1,110 @@
+// The node's identity on disk (§205, §207, §319): written once, then the only truth; names and addresses never matter.
+
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// NodeState is what a data directory remembers of the node it belongs to.
+type NodeState struct {
+	Cluster fsm.ClusterID `json:"cluster"`
+	Node    fsm.NodeID    `json:"node"`
+}
+
+const (
+	nodeStateFile = "node.json"
+	nodeStateMax  = 4096 // bytes
+)
+
+// IdentityDir is the directory of certificates and the node's identity.
+func (c Config) IdentityDir() string { return filepath.Join(c.DataDir, "identity") }
+
+// Persist binds a data directory to a node at its first start and afterwards
+// returns what was bound then. want is the identity that the certificate names,
+// or for a standalone daemon freshly minted ids that are used only if nothing
+// was bound yet; mustMatch says which of the two it is. A directory bound to
+// another node or cluster is refused (FY-CONFIG-006): an identity is replaced by
+// enrolling again with an empty data directory, never by a changed file.
+func Persist(dir string, want NodeState, mustMatch bool) (NodeState, error) {
+	path := filepath.Join(dir, nodeStateFile)
+	have, err := readNodeState(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if want.Node.IsZero() || want.Cluster.IsZero() {
+			return NodeState{}, errors.New("persist the node's identity: the zero id names nothing")
+		}
+		return want, writeNodeState(dir, path, want)
+	case err != nil:
+		return NodeState{}, &Error{Code: CodeIdentity, Err: err, Hint: "restore the file from a backup, or enrol the node again with an empty data_dir"}
+	case mustMatch && have != want:
+		return NodeState{}, &Error{
+			Code: CodeIdentity,
+			Err:  fmt.Errorf("%s belongs to node %s of cluster %s; the certificate names node %s of cluster %s", dir, have.Node, have.Cluster, want.Node, want.Cluster),
+			Hint: "use this node's own certificate, or an empty data_dir for a new node",
+		}
+	}
+	return have, nil
+}
+
+func readNodeState(path string) (NodeState, error) {
+	var s NodeState
+	info, err := os.Stat(path)
+	if err != nil {
+		return s, fmt.Errorf("read the node's identity: %w", err)
+	}
+	if info.Size() > nodeStateMax {
+		return s, fmt.Errorf("read the node's identity: %s is larger than %d bytes", path, nodeStateMax)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return s, fmt.Errorf("read the node's identity: %w", err)
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return s, fmt.Errorf("read the node's identity: %s: %w", path, err)
+	}
+	if s.Node.IsZero() || s.Cluster.IsZero() {
+		return s, fmt.Errorf("read the node's identity: %s names no node", path)
+	}
+	return s, nil
+}
+
+// writeNodeState writes through a synced temporary file, so that a crash leaves
+// either nothing or the whole identity.
+func writeNodeState(dir, path string, s NodeState) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("persist the node's identity: %w", err)
+		}
+	}()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, nodeStateFile+".*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
