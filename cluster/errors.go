@@ -100,6 +100,16 @@ var (
 	ErrNotOwner = &Error{Kind: NotLeader, Code: "FY-ROLE-001", Message: "the committed view does not give this role to this process"}
 	// ErrUnconfirmed: this node cannot confirm that its view is current, so its guards refuse.
 	ErrUnconfirmed = &Error{Kind: Fenced, Code: "FY-ROLE-002", Message: "the committed view could not be confirmed in time", Hint: "check that this node reaches a majority of the voters"}
+	// ErrNotRenewed: the state machine refuses to renew this process's grant, so the role is released.
+	ErrNotRenewed = &Error{Kind: Fenced, Code: "FY-ROLE-003", Message: "the cluster refused to renew the grant of this process"}
+	// ErrNotRunnable: this process was given a role that it does not run.
+	ErrNotRunnable = &Error{Kind: Fenced, Code: "FY-ROLE-004", Message: "this process does not run the role"}
+	// ErrClosing: this process gives its roles up because it ends.
+	ErrClosing = &Error{Kind: Fenced, Code: "FY-ROLE-005", Message: "this process is shutting down"}
+	// ErrTreeDied: the role's actors ended although nobody had told them to.
+	ErrTreeDied = &Error{Kind: Internal, Code: "FY-ROLE-006", Message: "the role's actors ended by themselves"}
+	// ErrTreeHung: the role's actors or loops did not end, so the process ends instead.
+	ErrTreeHung = &Error{Kind: Internal, Code: "FY-ROLE-007", Message: "the role's work did not end in time"}
 	// ErrNotLeader: the call needs the leader and none is known or it moved.
 	ErrNotLeader = &Error{Kind: NotLeader, Code: "FY-RAFT-001", Message: "this node does not lead", Hint: "retry; the fleet elects a leader by itself"}
 	// ErrNoQuorum: a majority of the voters cannot be reached.

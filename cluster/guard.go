@@ -75,7 +75,9 @@ type cell struct {
 	cancel    context.CancelCauseFunc
 	confirmed func() time.Time
 	now       func() time.Time
-	lost      func(c *cell, cause error) // tells the Service; never blocks
+	lost      func(c *cell, cause error) // tells the Service, which revokes before it returns
+	traced    atomic.Bool                // the first refusal was traced
+	refused   func(c *cell, err error)   // traces it
 }
 
 // Role is the guarded role; 0 for the zero guard.
@@ -153,14 +155,26 @@ func (g RoleGuard) check(least GuardState) error {
 	if c == nil {
 		return ErrFenced.Wrap(nil, "the zero guard may not write")
 	}
+	err := c.check(least)
+	if err == nil {
+		return nil
+	}
+	if c.traced.CompareAndSwap(false, true) {
+		c.refused(c, err)
+	}
+	if err.Code == ErrUnconfirmed.Code {
+		c.lost(c, err)
+	}
+	return err
+}
+
+func (c *cell) check(least GuardState) *Error {
 	st := GuardState(c.state.Load())
 	if !c.valid.Load() || st == GuardRevoked || st < least {
 		return ErrFenced.Wrap(context.Cause(c.ctx), "%s epoch %d is %s", c.role, c.epoch, st)
 	}
 	if age := c.now().Sub(c.confirmed()); age > ConfirmationBound {
-		err := ErrUnconfirmed.Wrap(nil, "%s epoch %d: the view was last confirmed %s ago", c.role, c.epoch, age)
-		c.lost(c, err)
-		return err
+		return ErrUnconfirmed.Wrap(nil, "%s epoch %d: the view was last confirmed %s ago", c.role, c.epoch, age)
 	}
 	return nil
 }

@@ -1,0 +1,52 @@
+// Errors across hops: from the state machine's rejections, and to and from the fields of a message.
+
+package cluster
+
+import "github.com/forgeyard/forgeyard/fsm"
+
+// rejected gives each rejection its kind and code. A rejection is final for the
+// proposal as it stands: the outcome is known and nothing changed.
+var rejected = map[fsm.RejectCode]Error{
+	fsm.RejectInvalid:       {Kind: Internal, Code: "FY-CMD-001"},
+	fsm.RejectUninitialised: {Kind: MembershipConflict, Code: "FY-CMD-002", Hint: "bootstrap the cluster on one node first"},
+	fsm.RejectInitialised:   {Kind: MembershipConflict, Code: "FY-CMD-003", Hint: "start without --bootstrap"},
+	fsm.RejectStaleEpoch:    {Kind: Fenced, Code: ErrFenced.Code, Hint: ErrFenced.Hint},
+	fsm.RejectStaleLeader:   {Kind: Fenced, Code: ErrFenced.Code, Hint: ErrFenced.Hint},
+	fsm.RejectIncarnation:   {Kind: Fenced, Code: ErrFenced.Code, Hint: "another process runs under this node id; only the newest may act"},
+	fsm.RejectNotOwner:      {Kind: Fenced, Code: ErrFenced.Code, Hint: ErrFenced.Hint},
+	fsm.RejectHeld:          {Kind: MembershipConflict, Code: "FY-CMD-004", Hint: "wait until the holder has completed, then try again"},
+	fsm.RejectConfig:        {Kind: MembershipConflict, Code: "FY-CMD-005", Hint: "read the members again, then decide"},
+	fsm.RejectMember:        {Kind: MembershipConflict, Code: "FY-CMD-006", Hint: "see `forgeyard cluster members`"},
+	fsm.RejectRemoved:       {Kind: JoinRejected, Code: "FY-CMD-007", Hint: "issue the machine a new node identity"},
+	fsm.RejectBound:         {Kind: MembershipConflict, Code: "FY-CMD-008", Hint: "remove members that are gone"},
+	fsm.RejectUnsupported:   {Kind: IncompatibleVersion, Code: "FY-CMD-009", Hint: "upgrade every voter first"},
+}
+
+// FromRejection turns a rejection of the state machine into a coordination error.
+func FromRejection(r *fsm.Rejection) *Error {
+	e, ok := rejected[r.Code]
+	if !ok {
+		e = Error{Kind: Internal, Code: "FY-CMD-001"}
+	}
+	e.Message = r.Message
+	return &e
+}
+
+// WireFields are the parts of the error that cross a hop. The local cause becomes part of the message.
+func (e *Error) WireFields() (kind uint8, code, message, hint string, outcomeUnknown bool) {
+	message = e.Message
+	if e.Err != nil {
+		message += ": " + e.Err.Error()
+	}
+	return uint8(e.Kind), e.Code, message, e.Hint, e.OutcomeUnknown
+}
+
+// FromWireFields is the inverse of WireFields. A kind that this build does not
+// know becomes Internal, which nobody retries blindly.
+func FromWireFields(kind uint8, code, message, hint string, outcomeUnknown bool) *Error {
+	k := Kind(kind)
+	if _, known := kindNames[k]; !known {
+		k = Internal
+	}
+	return &Error{Kind: k, Code: code, Message: message, Hint: hint, OutcomeUnknown: outcomeUnknown}
+}
