@@ -55,6 +55,13 @@ CREATE TABLE coordination.audit (
   epoch   bigint      NOT NULL
 );
 
+-- One row that every node writes to find out whether it can write.
+CREATE TABLE coordination.probe (
+  singleton boolean     PRIMARY KEY DEFAULT true CHECK (singleton),
+  at        timestamptz NOT NULL
+) WITH (fillfactor = 50);
+INSERT INTO coordination.probe (at) VALUES (clock_timestamp());
+
 -- The clock of every decision made in SQL. A harness replaces this function; nothing else reads a clock.
 -- +goose StatementBegin
 CREATE FUNCTION coordination.clock() RETURNS timestamptz
@@ -172,7 +179,11 @@ DECLARE
   held record;
 BEGIN
   SELECT f.* INTO held FROM coordination.fence f WHERE f.role = p_role;
-  IF NOT FOUND OR held.generation < p_generation THEN
+  IF NOT FOUND THEN
+    -- Never raised: the history is that on which the cluster claimed the database, at no epoch.
+    SELECT c.generation, 0 AS epoch, '' AS owner, '' AS incarnation, c.system_identifier, c.timeline INTO held FROM coordination.cluster c;
+  END IF;
+  IF held.generation IS NULL OR held.generation < p_generation THEN
     RETURN false;
   END IF;
   IF held.generation > p_generation THEN
@@ -233,6 +244,7 @@ GRANT EXECUTE ON FUNCTION
   coordination.fenced_generation(), coordination.fenced_epoch()
 TO forgeyard_app;
 GRANT SELECT ON coordination.cluster, coordination.fence TO forgeyard_app;
+GRANT SELECT, UPDATE (at) ON coordination.probe TO forgeyard_app;
 GRANT SELECT ON coordination.schema_version TO forgeyard_app;
 GRANT SELECT, INSERT, UPDATE (redeemed_at, certificate) ON coordination.join_tokens TO forgeyard_app;
 GRANT SELECT, INSERT ON coordination.audit TO forgeyard_app;

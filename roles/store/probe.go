@@ -1,0 +1,100 @@
+// The writability probe: whether this node can write, and for how long it could.
+
+package store
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// prober runs write probes on its own goroutine, on a timer and when kicked.
+type prober struct {
+	cfg    Config
+	write  func(context.Context) error
+	hint   chan struct{}
+	cancel context.CancelFunc
+	ended  chan struct{}
+
+	mu    sync.Mutex
+	ok    bool
+	since time.Time // when ok took its present value
+	last  time.Time // when the last probe was begun
+}
+
+func startProber(cfg Config, write func(context.Context) error) *prober {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &prober{cfg: cfg, write: write, hint: make(chan struct{}, 1), cancel: cancel, ended: make(chan struct{}), since: cfg.Now()}
+	go p.run(ctx)
+	return p
+}
+
+func (p *prober) run(ctx context.Context) {
+	defer close(p.ended)
+	tick := time.NewTicker(p.cfg.ProbeInterval)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		p.once(ctx)
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		case <-p.hint:
+		}
+	}
+}
+
+// once probes and records the answer under the time the question was asked: an
+// answer read after a pause must not look fresh.
+func (p *prober) once(ctx context.Context) {
+	begun := p.cfg.Now()
+	err := p.write(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.last = begun
+	if ok := err == nil; ok != p.ok {
+		p.ok, p.since = ok, p.cfg.Now()
+		if ok {
+			p.cfg.Logger.Info("PostgreSQL is writable")
+		} else {
+			p.cfg.Logger.Warn("PostgreSQL is not writable", "err", err)
+		}
+	}
+}
+
+func (p *prober) state() (ok bool, since time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.cfg.Now()
+	if stale := p.last.Add(3 * p.cfg.ProbeInterval); p.ok && now.After(stale) {
+		return false, now.Sub(stale)
+	}
+	return p.ok, now.Sub(p.since)
+}
+
+// kick asks for a probe now; it never blocks.
+func (p *prober) kick() {
+	select {
+	case p.hint <- struct{}{}:
+	default:
+	}
+}
+
+func (p *prober) stop() {
+	p.cancel()
+	<-p.ended
+}
+
+// writeProbe really writes: a full disk or a demoted server fails it, though both still answer reads.
+func (s *Store) writeProbe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.ProbeInterval)
+	defer cancel()
+	return s.use(ctx, s.reserved, func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, "UPDATE coordination.probe SET at = coordination.clock()")
+		return err
+	})
+}

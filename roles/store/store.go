@@ -1,0 +1,103 @@
+// Package store is the only way to PostgreSQL: pools, fences, and what is known after a failed write.
+//
+// DESIGN.md in migrations tells why a fenced write has the form it has.
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// Config says where the database is and how much of it to use.
+type Config struct {
+	Owner  string // DSN of forgeyard_owner; only Migrate uses it, "" when this node never migrates
+	App    string // DSN of forgeyard_app
+	Direct string // DSN of forgeyard_app without a pooler between: raising, probing; "" = App
+
+	Cluster fsm.ClusterID // the database must belong to it
+	Name    string        // label of this node in pg_stat_activity
+
+	MaxConns    int // connections for unfenced work; 0 = 8
+	FencedConns int // connections for fenced writes; 0 = 4: few with large batches beat many
+
+	Timeout       time.Duration // bounds every call whose context has no earlier deadline; 0 = 5 s
+	ProbeInterval time.Duration // how often writability is probed; 0 = 1 s
+
+	Logger *slog.Logger     // nil = discard
+	Now    func() time.Time // nil = time.Now; must carry the monotonic clock
+}
+
+// reservedConns serve raising, asserting and probing alone, so that no amount
+// of other work can keep a role from its fence.
+const reservedConns = 2
+
+// Store is the database of one cluster as one node sees it. Its methods are
+// safe for concurrent use and each returns by its deadline.
+type Store struct {
+	cfg      Config
+	app      *pgxpool.Pool // unfenced work
+	fenced   *pgxpool.Pool // fenced batches
+	reserved *pgxpool.Pool // raise, assert, probe
+	probe    *prober
+	close    sync.Once
+}
+
+// Open prepares the pools and starts the writability probe. It fails only on a
+// malformed configuration: a server that is down is found by the probe, and
+// calls fail with ErrUnavailable until it is back.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	if cfg.Cluster.IsZero() {
+		return nil, fmt.Errorf("store: no cluster id")
+	}
+	cfg.Direct = cmp.Or(cfg.Direct, cfg.App)
+	cfg.MaxConns = cmp.Or(cfg.MaxConns, 8)
+	cfg.FencedConns = cmp.Or(cfg.FencedConns, 4)
+	cfg.Timeout = cmp.Or(cfg.Timeout, 5*time.Second)
+	cfg.ProbeInterval = cmp.Or(cfg.ProbeInterval, time.Second)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	s := &Store{cfg: cfg}
+	var err error
+	if s.app, err = s.pool(ctx, "app", cfg.App, cfg.MaxConns); err != nil {
+		return nil, err
+	}
+	if s.fenced, err = s.pool(ctx, "fenced", cfg.App, cfg.FencedConns); err != nil {
+		s.app.Close()
+		return nil, err
+	}
+	if s.reserved, err = s.pool(ctx, "reserved", cfg.Direct, reservedConns); err != nil {
+		s.app.Close()
+		s.fenced.Close()
+		return nil, err
+	}
+	s.probe = startProber(cfg, s.writeProbe)
+	return s, nil
+}
+
+// Close ends the probe and the pools. It waits for connections that are in use,
+// so cancel what uses them first.
+func (s *Store) Close() {
+	s.close.Do(func() {
+		s.probe.stop()
+		s.app.Close()
+		s.fenced.Close()
+		s.reserved.Close()
+	})
+}
+
+// Writable reports whether this node could write at its last probe, and for how
+// long that answer has held without a break. An answer older than three probe
+// intervals counts as "no".
+func (s *Store) Writable() (ok bool, since time.Duration) { return s.probe.state() }
