@@ -1,0 +1,128 @@
+// What a coordination leader does: begin its leadership by a committed epoch, then execute plans.
+
+package actors
+
+import (
+	"context"
+	"time"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/placement"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// Planner decides which process owns which role. One Planner serves one
+// leadership and may remember what it saw in it; it is called from one goroutine.
+type Planner interface {
+	// Plan returns the commands to propose now, in order.
+	Plan(view cluster.View, reports []cluster.NodeReport, now time.Time) []fsm.Command
+}
+
+// placementPlanner is cluster/placement with its memory.
+type placementPlanner struct {
+	self    fsm.NodeID
+	since   time.Time // when this leadership began
+	backoff placement.Backoff
+}
+
+func newPlacementPlanner(self fsm.NodeID) func() Planner {
+	return func() Planner { return &placementPlanner{self: self} }
+}
+
+func (p *placementPlanner) Plan(view cluster.View, reports []cluster.NodeReport, now time.Time) []fsm.Command {
+	if p.since.IsZero() {
+		p.since = now
+	}
+	cmds, next := placement.Plan(placement.Input{
+		View: view.View, Self: p.self, Reports: reports, Now: now, LeadingSince: p.since, Backoff: p.backoff,
+	})
+	p.backoff = next
+	return cmds
+}
+
+// preside leads the term until it ends.
+func (l *lead) preside() error {
+	if !l.inaugurate() {
+		return nil
+	}
+	planner := l.sys.cfg.NewPlanner()
+	for l.leading() {
+		view := l.sys.cfg.Backend.View()
+		if !l.inOffice(view) {
+			return nil // another leader has begun
+		}
+		var seen uint64
+		for _, cmd := range planner.Plan(view, l.sys.cfg.Backend.Reports(), l.sys.cfg.Now()) {
+			commit, ok := l.propose(fsm.Proposal{Request: cluster.NewRequestID(), Command: cmd})
+			if !ok {
+				break // what it saw has changed, or nothing commits now: plan anew
+			}
+			seen = max(seen, commit.Index)
+		}
+		if !l.wait(seen) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// inaugurate proposes this leadership's epoch until the view shows it. An
+// attempt with an unknown outcome is repeated under its request id, so that it
+// is applied once; a view that moved on needs another proposal.
+func (l *lead) inaugurate() bool {
+	var p fsm.Proposal
+	for l.leading() {
+		view := l.sys.cfg.Backend.View()
+		if l.inOffice(view) {
+			l.sys.log.Info("coordination leadership begins", "term", l.term, "epoch", uint64(view.LeaderEpoch.Epoch))
+			return true
+		}
+		begin := fsm.BumpEpoch{
+			Term: l.term, ExpectedEpoch: view.LeaderEpoch.Epoch,
+			Node: l.sys.self.Node, Incarnation: l.sys.self.Incarnation,
+		}
+		if p.Command != begin {
+			p = fsm.Proposal{Request: cluster.NewRequestID(), Command: begin}
+		}
+		commit, _ := l.propose(p)
+		if !l.wait(commit.Index) {
+			return false
+		}
+	}
+	return false
+}
+
+func (l *lead) inOffice(v cluster.View) bool {
+	return v.LeaderEpoch.Term == l.term && v.Leader == l.sys.self.Node && v.LeaderInc == l.sys.self.Incarnation
+}
+
+func (l *lead) leading() bool {
+	leadership, ok := l.sys.cfg.Backend.Leadership()
+	return ok && leadership.Term == l.term && l.ctx.Err() == nil
+}
+
+func (l *lead) propose(p fsm.Proposal) (cluster.Commit, bool) {
+	ctx, cancel := context.WithTimeout(l.ctx, cluster.DefaultRequestTimeout)
+	defer cancel()
+	commit, err := l.sys.cfg.Backend.Propose(ctx, p)
+	if err != nil && l.ctx.Err() == nil {
+		l.rec.failed(err, false)
+		l.sys.log.Warn("proposal of the coordination leader failed", "term", l.term, "command", typeName(p.Command), "error", err)
+	}
+	return commit, err == nil
+}
+
+// wait returns true at the next tick once the view shows everything up to
+// index: a plan from an older view would propose the same again.
+func (l *lead) wait(index uint64) bool {
+	for {
+		select {
+		case <-l.wake:
+		case <-l.ctx.Done():
+			return false
+		}
+		if l.sys.cfg.Backend.View().Index >= index {
+			return true
+		}
+	}
+}
