@@ -1,0 +1,139 @@
+// Forwarded proposals: what a member may ask its leader to commit, authorised by its certificate (§104, §220).
+
+package raftnode
+
+import (
+	"context"
+	"errors"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/transport"
+	"github.com/forgeyard/forgeyard/transport/pki"
+)
+
+const methodPropose = "propose"
+
+type proposeRequest struct {
+	Proposal []byte `cbor:"1,keyasint"` // as in the log
+}
+
+type proposeReply struct {
+	Result fsm.Result `cbor:"1,keyasint"`
+	Index  uint64     `cbor:"2,keyasint"`
+	Term   uint64     `cbor:"3,keyasint"`
+}
+
+func (n *Node) forward(ctx context.Context, leader fsm.NodeID, data []byte) (cluster.Commit, error) {
+	var reply proposeReply
+	if err := n.cfg.Control.Call(ctx, leader, transport.FamilyControl, methodPropose, proposeRequest{Proposal: data}, &reply); err != nil {
+		return cluster.Commit{}, fromWire(err)
+	}
+	return cluster.Commit{Result: reply.Result, Index: reply.Index, Term: reply.Term}, nil
+}
+
+func (n *Node) handlePropose(ctx context.Context, from transport.Peer, body []byte) (any, error) {
+	var req proposeRequest
+	if err := decode(body, &req); err != nil {
+		return nil, err
+	}
+	member, err := n.sender(from)
+	if err != nil {
+		return nil, err
+	}
+	p, err := fsm.DecodeProposal(req.Proposal)
+	if err != nil {
+		return nil, ErrNotPermitted.Wrap(err, "node %s sent a proposal this build cannot read", member)
+	}
+	if !forwardable(p.Command, cluster.Identity{Node: member, Incarnation: from.Hello.Incarnation}) {
+		return nil, ErrNotPermitted.Wrap(nil, "node %s may not propose %T here", member, p.Command)
+	}
+	if err := n.usable(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	commit, err := n.append(ctx, req.Proposal)
+	if err != nil {
+		return nil, err
+	}
+	return proposeReply{Result: commit.Result, Index: commit.Index, Term: commit.Term}, nil
+}
+
+// forwardable reports whether a process may have this committed through
+// another node: only what it says of itself. Commands of the coordination
+// leader and of administration come from the leading process alone.
+func forwardable(c fsm.Command, who cluster.Identity) bool {
+	self := func(n fsm.NodeID, inc fsm.IncarnationID) bool { return n == who.Node && inc == who.Incarnation }
+	switch c := c.(type) {
+	case fsm.BumpEpoch:
+		return c.Role != 0 && self(c.Node, c.Incarnation)
+	case fsm.ReleaseRole:
+		return c.Leader == (fsm.LeaderEpoch{}) && self(c.Node, c.Incarnation)
+	case fsm.UpdateMember:
+		// A state is given by the leader, and the incarnation announced is the caller's own.
+		return c.State == 0 && self(c.Node, c.Incarnation)
+	case fsm.StartExclusiveOperation:
+		return self(c.Owner, c.Incarnation)
+	case fsm.CompleteExclusiveOperation:
+		return self(c.Owner, c.Incarnation)
+	}
+	return false
+}
+
+// sender is the member that a message comes from: the certificate says who, the
+// committed view or the library's configuration says whether it belongs.
+func (n *Node) sender(from transport.Peer) (fsm.NodeID, error) {
+	if from.Subject.Kind != pki.KindNode || from.Subject.Cluster != n.cfg.Self.Cluster {
+		return fsm.NodeID{}, ErrNotPermitted.Wrap(nil, "%s is not a node of this cluster", from.Subject)
+	}
+	id, err := fsm.ParseNodeID(from.Subject.ID)
+	if err != nil {
+		return fsm.NodeID{}, ErrNotPermitted.Wrap(err, "the certificate names no node")
+	}
+	v := n.machine.current()
+	m, member := v.Member(id)
+	switch {
+	case v.Tombstoned(id):
+		return fsm.NodeID{}, ErrNotPermitted.Wrap(nil, "node %s was removed", id)
+	case member && m.Role == fsm.Observer:
+		return fsm.NodeID{}, ErrNotPermitted.Wrap(nil, "node %s is an observer", id)
+	case !member && !n.Suffrage().Contains(id):
+		return fsm.NodeID{}, ErrNotPermitted.Wrap(nil, "node %s is not a member", id)
+	}
+	return id, nil
+}
+
+// fromWire gives a failed call's error its kind and code back.
+func fromWire(err error) error {
+	var own *cluster.Error
+	var wire interface {
+		WireFields() (kind uint8, code, message, hint string, outcomeUnknown bool)
+	}
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.As(err, &wire):
+		e := cluster.FromWireFields(wire.WireFields())
+		e.Err = err
+		return e
+	}
+	return ErrTimeout.Wrap(err, "the leader did not answer")
+}
+
+// decode reads a request within bounds; the transport bounded its size.
+func decode(body []byte, into any) error {
+	mode, err := cbor.DecOptions{
+		DupMapKey: cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden,
+		MaxNestedLevels: 8, MaxArrayElements: 256, MaxMapPairs: 256,
+	}.DecMode()
+	if err == nil {
+		err = mode.Unmarshal(body, into)
+	}
+	if err != nil {
+		return ErrNotPermitted.Wrap(err, "the request cannot be read")
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+// Leadership: a term counts only after its barrier, and only while the library still says so.
+
+package raftnode
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// leadershipPoll backs the library's notifications up: they are hints, the state is read.
+const leadershipPoll = 100 * time.Millisecond
+
+// Leadership implements cluster.Backend. It reads atomics only.
+func (n *Node) Leadership() (cluster.Leadership, bool) {
+	term := n.readyTerm.Load()
+	if term == 0 || n.failure.Load() != nil || n.stop.Err() != nil || !n.leads(term) {
+		return cluster.Leadership{}, false
+	}
+	return cluster.Leadership{Term: term}, true
+}
+
+// leads reports whether the library leads exactly this term now. The term is
+// read on both sides of the state, so a lost and won leadership between them is seen.
+func (n *Node) leads(term uint64) bool {
+	return n.raft.CurrentTerm() == term && n.raft.State() == raft.Leader && n.raft.CurrentTerm() == term
+}
+
+// drainNotifications keeps the library from blocking: it sends every transition
+// on an unread channel before it sets up the leader's state.
+func (n *Node) drainNotifications(transitions <-chan bool) {
+	for {
+		select {
+		case <-n.stop.Done():
+			return
+		case <-transitions:
+			n.hints.send()
+			select {
+			case n.turned <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// leadLoop passes the barrier of each term this node leads (§509 of the library's
+// own issue list: the signal comes before older entries are applied).
+func (n *Node) leadLoop() {
+	poll := time.NewTicker(leadershipPoll)
+	defer poll.Stop()
+	for {
+		select {
+		case <-n.stop.Done():
+			return
+		case <-n.turned:
+		case <-poll.C:
+		}
+		term := n.raft.CurrentTerm()
+		switch ready := n.readyTerm.Load(); {
+		case !n.leads(term):
+			if ready != 0 && n.readyTerm.CompareAndSwap(ready, 0) {
+				n.hints.send()
+			}
+		case n.failure.Load() != nil:
+			n.handOver()
+		case ready != term:
+			n.establish(term)
+		}
+	}
+}
+
+// establish makes a term count. The barrier may take as long as the state
+// machine needs; losing the leadership ends the wait.
+func (n *Node) establish(term uint64) {
+	if err := n.await(n.stop, func() error { return n.raft.Barrier(0).Error() }); err != nil {
+		n.cfg.Logger.Info("leadership not established", "term", term, "error", err)
+		return
+	}
+	if !n.leads(term) {
+		return
+	}
+	n.reports.clear()
+	n.readyTerm.Store(term)
+	n.cfg.Logger.Info("leadership established", "term", term, "index", n.machine.current().Index)
+	n.hints.send()
+}
+
+// handOver gives the leadership of a node that stopped applying to another one:
+// its log is sound, but it can lead nothing.
+func (n *Node) handOver() {
+	ctx, cancel := context.WithTimeout(n.stop, n.cfg.Timers.ElectionTimeout)
+	defer cancel()
+	if err := n.transfer(ctx); err != nil {
+		n.cfg.Logger.Warn("leadership could not be handed over", "error", err)
+	}
+}
+
+// StepDown implements cluster.Backend. Without another voter it does nothing.
+func (n *Node) StepDown(ctx context.Context, reason string) error {
+	if n.raft.State() != raft.Leader {
+		return cluster.ErrNotLeader
+	}
+	if s := n.Suffrage(); len(s.Voters) < 2 {
+		return nil
+	}
+	n.cfg.Logger.Info("stepping down", "reason", reason)
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	return n.transfer(ctx)
+}
+
+// transfer lets the library pick the most advanced voter; it never picks one without a vote.
+func (n *Node) transfer(ctx context.Context) error {
+	err := n.await(ctx, func() error { return n.raft.LeadershipTransfer().Error() })
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, raft.ErrNotLeader):
+		return cluster.ErrNotLeader
+	}
+	return cluster.ErrNoQuorum.Wrap(err, "leadership was not handed over")
+}
+
+// Confirmed implements cluster.Backend.
+func (n *Node) Confirmed() time.Time {
+	if n.failure.Load() != nil || n.stop.Err() != nil {
+		return time.Time{}
+	}
+	if l, leads := n.Leadership(); leads {
+		voters := n.Suffrage().Voters
+		if len(voters) == 1 && voters[0] == n.cfg.Self.Node {
+			n.confirmed.raise(n.cfg.Now()) // its own majority
+		} else {
+			n.confirmed.raise(n.cfg.Transport.Confirmed(l.Term, voters))
+		}
+	}
+	return n.confirmed.at()
+}
+
+// Peers implements cluster.Backend.
+func (n *Node) Peers() []cluster.Peer {
+	if _, leads := n.Leadership(); !leads {
+		return nil
+	}
+	var out []cluster.Peer
+	for _, p := range n.cfg.Transport.Peers() {
+		out = append(out, cluster.Peer{Node: p.Node, MatchIndex: p.MatchIndex, LastContact: p.LastContact})
+	}
+	return out
+}
+
+// leader is the Raft leader this node follows or is.
+func (n *Node) leader() (fsm.NodeID, bool) {
+	_, id := n.raft.LeaderWithID()
+	if id == "" {
+		return fsm.NodeID{}, false
+	}
+	node, err := fsm.ParseNodeID(string(id))
+	return node, err == nil
+}

@@ -1,0 +1,150 @@
+// The state machine behind the library: decodes, applies, publishes immutable views; gives up for good at what it does not know.
+
+package raftnode
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// machine is the raft.FSM and its raft.ConfigurationStore. The library calls it
+// from one goroutine; everything readers touch is an atomic pointer.
+type machine struct {
+	state   *fsm.State
+	stopped error // set at the first entry that cannot be applied; nothing is applied after it
+
+	view       atomic.Pointer[fsm.View]
+	configured atomic.Uint64 // index of the newest committed configuration entry, 0 while unknown
+	published  func(fsm.View)
+	giveUp     func(*cluster.Error)
+}
+
+// applied is what Apply hands back to the proposer.
+type applied struct {
+	commit cluster.Commit
+	err    error
+}
+
+// newMachine starts with the view that restored is known to have been committed:
+// the library itself learns what is committed only from the next leader.
+func newMachine(restored *fsm.State, published func(fsm.View), giveUp func(*cluster.Error)) *machine {
+	m := &machine{state: fsm.NewState(), published: published, giveUp: giveUp}
+	v := restored.View()
+	m.view.Store(&v)
+	return m
+}
+
+// current is the newest committed view.
+func (m *machine) current() fsm.View { return *m.view.Load() }
+
+// publish makes the state visible, unless the restored view is still ahead of the replay.
+func (m *machine) publish() {
+	v := m.state.View()
+	if v.Index < m.view.Load().Index {
+		return
+	}
+	m.view.Store(&v)
+	m.published(v)
+}
+
+// Apply implements raft.FSM.
+func (m *machine) Apply(entry *raft.Log) any {
+	if m.stopped != nil {
+		return applied{err: m.stopped}
+	}
+	p, err := fsm.DecodeProposal(entry.Data)
+	if err != nil {
+		// Skipping it would let this replica diverge from those that know it (§151).
+		e := ErrStoppedApplying.Wrap(err, "entry %d of term %d cannot be read by this build", entry.Index, entry.Term)
+		m.stopped = e
+		m.giveUp(e)
+		return applied{err: e}
+	}
+	res, err := m.state.Apply(entry.Index, entry.Term, p)
+	m.publish()
+	var rejected *fsm.Rejection
+	if errors.As(err, &rejected) {
+		err = cluster.FromRejection(rejected)
+	}
+	return applied{commit: cluster.Commit{Result: res, Index: entry.Index, Term: entry.Term}, err: err}
+}
+
+// StoreConfiguration implements raft.ConfigurationStore: it is called for every
+// committed configuration entry.
+func (m *machine) StoreConfiguration(index uint64, _ raft.Configuration) { m.configuredAt(index) }
+
+func (m *machine) configuredAt(index uint64) {
+	for {
+		old := m.configured.Load()
+		if index <= old || m.configured.CompareAndSwap(old, index) {
+			return
+		}
+	}
+}
+
+// Snapshot implements raft.FSM. The state is small enough to encode at once.
+func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
+	if m.stopped != nil {
+		return nil, m.stopped // the log behind an entry that was not applied must stay
+	}
+	b, err := m.state.EncodeSnapshot()
+	if err != nil {
+		return nil, err
+	}
+	return encoded{bytes: b, hash: m.state.Hash()}, nil
+}
+
+// Restore implements raft.FSM.
+func (m *machine) Restore(r io.ReadCloser) error {
+	state, err := readSnapshot(r)
+	if errors.Is(err, fsm.ErrIncompatible) {
+		m.giveUp(ErrStoppedApplying.Wrap(err, "the snapshot cannot be read by this build"))
+	}
+	if err != nil {
+		return err
+	}
+	m.state = state
+	m.publish()
+	return nil
+}
+
+// encoded is a snapshot ready to be written.
+type encoded struct {
+	bytes []byte
+	hash  [32]byte
+}
+
+// Persist implements raft.FSMSnapshot. The bytes are restored into a scratch
+// state first: a snapshot that cannot be read back must not let the log be
+// truncated behind it.
+func (e encoded) Persist(sink raft.SnapshotSink) error {
+	err := e.verify()
+	if err == nil {
+		_, err = sink.Write(e.bytes)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("snapshot %s: %w", sink.ID(), err), sink.Cancel())
+	}
+	return sink.Close()
+}
+
+func (e encoded) verify() error {
+	state, err := fsm.DecodeSnapshot(e.bytes)
+	if err != nil {
+		return err
+	}
+	if state.Hash() != e.hash {
+		return errors.New("it reads back as a different state")
+	}
+	return nil
+}
+
+// Release implements raft.FSMSnapshot.
+func (encoded) Release() {}

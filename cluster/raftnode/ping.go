@@ -1,0 +1,141 @@
+// Control pings: a follower proves its view current and tells its health; the leader answers and keeps the reports.
+
+package raftnode
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/transport"
+)
+
+const methodPing = "ping"
+
+type pingRequest struct {
+	Report cluster.HealthReport `cbor:"1,keyasint"`
+}
+
+type pingReply struct {
+	// Age is how long before this answer the leader was last confirmed by a majority.
+	Age time.Duration `cbor:"1,keyasint"`
+	// Index is what the leader had applied.
+	Index uint64 `cbor:"2,keyasint"`
+}
+
+// reports is the leader's memory of its members' health, cleared with every new leadership.
+type reports struct {
+	mu   sync.Mutex
+	byID map[fsm.NodeID]cluster.NodeReport
+}
+
+func (r *reports) store(x cluster.NodeReport) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.byID[x.Node] = x
+}
+
+func (r *reports) clear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.byID = map[fsm.NodeID]cluster.NodeReport{}
+}
+
+func (r *reports) list() []cluster.NodeReport {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]cluster.NodeReport, 0, len(r.byID)+1)
+	for _, x := range r.byID {
+		out = append(out, x)
+	}
+	return out
+}
+
+// pingLoop sends a ping every PingInterval while another node leads. Pings do
+// not wait for each other, so one lost packet costs no confirmation.
+func (n *Node) pingLoop() {
+	tick := time.NewTicker(cluster.PingInterval)
+	defer tick.Stop()
+	room := make(chan struct{}, pingsInFlight)
+	var sent sync.WaitGroup
+	defer sent.Wait()
+	for {
+		select {
+		case <-n.stop.Done():
+			return
+		case <-tick.C:
+		}
+		leader, known := n.leader()
+		if !known || leader == n.cfg.Self.Node {
+			continue
+		}
+		select {
+		case room <- struct{}{}:
+			sent.Go(func() {
+				defer func() { <-room }()
+				n.ping(leader)
+			})
+		default: // the link is dead and its pings have not timed out yet
+		}
+	}
+}
+
+func (n *Node) ping(leader fsm.NodeID) {
+	// The proof counts from before the request exists: an answer that lay in a
+	// buffer while this process was paused proves nothing newer.
+	sent := n.cfg.Now()
+	ctx, cancel := context.WithTimeout(n.stop, cluster.ConfirmationBound)
+	defer cancel()
+	var reply pingReply
+	if err := n.cfg.Control.Call(ctx, leader, transport.FamilyControl, methodPing, pingRequest{Report: n.report()}, &reply); err != nil {
+		n.cfg.Logger.Debug("control ping failed", "leader", leader, "error", err)
+		return
+	}
+	n.confirmed.answered(answer{at: sent.Add(-reply.Age), index: reply.Index}, n.machine.current().Index)
+}
+
+// handlePing answers only while this node leads with a majority behind it.
+func (n *Node) handlePing(_ context.Context, from transport.Peer, body []byte) (any, error) {
+	var req pingRequest
+	if err := decode(body, &req); err != nil {
+		return nil, err
+	}
+	member, err := n.sender(from)
+	if err != nil {
+		return nil, err
+	}
+	if req.Report.Node != member || req.Report.Incarnation != from.Hello.Incarnation {
+		return nil, ErrNotPermitted.Wrap(nil, "node %s reported the health of node %s", member, req.Report.Node)
+	}
+	if _, leads := n.Leadership(); !leads {
+		return nil, cluster.ErrNotLeader
+	}
+	now := n.cfg.Now()
+	n.reports.store(cluster.NodeReport{HealthReport: req.Report, Received: now})
+	at := n.Confirmed()
+	if at.IsZero() {
+		return nil, cluster.ErrNoQuorum
+	}
+	return pingReply{Age: max(0, now.Sub(at)), Index: n.machine.current().Index}, nil
+}
+
+// report is this node's own health report.
+func (n *Node) report() cluster.HealthReport {
+	var r cluster.HealthReport
+	if f := n.reporter.Load(); f != nil {
+		r = (*f)()
+	}
+	r.Node, r.Incarnation = n.cfg.Self.Node, n.cfg.Self.Incarnation
+	r.AppliedIndex = n.machine.current().Index
+	return r
+}
+
+// Reports implements cluster.Backend.
+func (n *Node) Reports() []cluster.NodeReport {
+	if _, leads := n.Leadership(); !leads {
+		return nil
+	}
+	return append(n.reports.list(), cluster.NodeReport{HealthReport: n.report(), Received: n.cfg.Now()})
+}

@@ -1,0 +1,184 @@
+// Proposals: on the leader into the log, elsewhere through the leader, with every outcome told apart.
+
+package raftnode
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// proposePause is the wait between attempts while no leader takes the proposal.
+const proposePause = 50 * time.Millisecond
+
+// Propose implements cluster.Backend. Attempts that certainly changed nothing,
+// or whose outcome the request id makes harmless to repeat, are made again
+// through whichever node leads until the time is up.
+func (n *Node) Propose(ctx context.Context, p fsm.Proposal) (cluster.Commit, error) {
+	data, err := fsm.EncodeProposal(p)
+	if err != nil {
+		return cluster.Commit{}, ErrNotPermitted.Wrap(err, "the proposal cannot be encoded")
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	changed, unsubscribe := n.hints.subscribe()
+	defer unsubscribe()
+	unknown := false
+	for {
+		commit, err := n.attempt(ctx, p.Command, data)
+		unknown = unknown || cluster.OutcomeUnknown(err)
+		if err == nil || !n.worthRetrying(err, p.Command) {
+			return commit, withOutcome(err, unknown)
+		}
+		pause := time.NewTimer(proposePause)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return cluster.Commit{}, withOutcome(err, unknown)
+		case <-changed:
+			pause.Stop()
+		case <-pause.C:
+		}
+	}
+}
+
+// withOutcome marks an error whose proposal may have been committed by an earlier attempt.
+func withOutcome(err error, unknown bool) error {
+	var e *cluster.Error
+	if !unknown || !errors.As(err, &e) || e.OutcomeUnknown || !e.Kind.Retryable() {
+		return err
+	}
+	c := *e
+	c.OutcomeUnknown = true
+	return &c
+}
+
+// worthRetrying: a command that only a leader may propose is dead once this node does not lead.
+func (n *Node) worthRetrying(err error, c fsm.Command) bool {
+	if !cluster.KindOf(err).Retryable() || n.stop.Err() != nil {
+		return false
+	}
+	return n.raft.State() == raft.Leader || forwardable(c, n.cfg.Self)
+}
+
+func (n *Node) attempt(ctx context.Context, c fsm.Command, data []byte) (cluster.Commit, error) {
+	if err := n.usable(); err != nil {
+		return cluster.Commit{}, err
+	}
+	if n.raft.State() == raft.Leader {
+		return n.append(ctx, data)
+	}
+	leader, known := n.leader()
+	switch {
+	case !forwardable(c, n.cfg.Self):
+		return cluster.Commit{}, cluster.ErrNotLeader
+	case !known:
+		return cluster.Commit{}, cluster.ErrNoQuorum.Wrap(nil, "no leader is known to this node")
+	case leader == n.cfg.Self.Node:
+		return cluster.Commit{}, cluster.ErrNotLeader
+	}
+	return n.forward(ctx, leader, data)
+}
+
+// append hands the proposal to the log and waits for its result.
+func (n *Node) append(ctx context.Context, data []byte) (cluster.Commit, error) {
+	enqueue := cluster.DefaultRequestTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		enqueue = max(time.Millisecond, time.Until(deadline))
+	}
+	var result applied
+	err := n.await(ctx, func() error {
+		f := n.raft.Apply(data, enqueue)
+		err := f.Error()
+		if err == nil {
+			result = f.Response().(applied)
+		}
+		return err
+	})
+	if err != nil {
+		return cluster.Commit{}, appendError(err)
+	}
+	return result.commit, result.err
+}
+
+// appendError tells apart what certainly was not appended from what may have been.
+func appendError(err error) error {
+	var typed *cluster.Error
+	switch {
+	case errors.As(err, &typed):
+		return err
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return cluster.ErrNotLeader.Wrap(err, "")
+	case errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrRaftShutdown), errors.Is(err, raft.ErrAbortedByRestore):
+		return ErrOutcomeUnknown.Wrap(err, "")
+	}
+	e := ErrStoreFailed.Wrap(err, "the entry may be stored, here or on others")
+	e.OutcomeUnknown = true
+	return e
+}
+
+// LinearizableView implements cluster.Backend: it proves leadership by a round
+// to a majority, then waits until everything committed before is applied (§308).
+func (n *Node) LinearizableView(ctx context.Context) (cluster.View, error) {
+	if err := n.usable(); err != nil {
+		return cluster.View{}, err
+	}
+	if _, leads := n.Leadership(); !leads {
+		if _, known := n.leader(); !known {
+			return cluster.View{}, cluster.ErrNoQuorum.Wrap(nil, "no leader is known to this node")
+		}
+		return cluster.View{}, cluster.ErrNotLeader
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	err := n.await(ctx, func() error {
+		if err := n.raft.VerifyLeader().Error(); err != nil {
+			return err
+		}
+		return n.raft.Barrier(0).Error()
+	})
+	if err != nil {
+		return cluster.View{}, cluster.ErrNoQuorum.Wrap(err, "leadership could not be proved")
+	}
+	return n.View(), nil
+}
+
+// usable refuses once the engine was closed or gave up.
+func (n *Node) usable() error {
+	if n.stop.Err() != nil {
+		return ErrClosed
+	}
+	if e := n.failure.Load(); e != nil {
+		return e
+	}
+	return nil
+}
+
+// await runs f on a goroutine that Close waits for, and returns when it or ctx
+// ends. The library's futures have no deadline of their own: behind a hung disk
+// they never answer.
+func (n *Node) await(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	if !n.calls.start(func() { done <- f() }) {
+		return ErrClosed
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ErrTimeout.Wrap(ctx.Err(), "")
+	}
+}
+
+// bounded gives a context without a deadline the default one (§184).
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, cluster.DefaultRequestTimeout)
+}

@@ -1,0 +1,243 @@
+// Opens the durable store safely: every doubt is a typed refusal that leaves the files as they are.
+
+package raftnode
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+const (
+	storeFile      = "raft.db"
+	keyCurrentTerm = "CurrentTerm"
+)
+
+// contents is what a check of the files found.
+type contents struct {
+	term        uint64
+	first, last uint64
+	snapshot    *raft.SnapshotMeta // newest whole one, nil when there is none
+	state       *fsm.State         // the state as of the high-water mark
+}
+
+func (c contents) empty() bool { return c.term == 0 && c.last == 0 && c.snapshot == nil }
+
+// store is the open durable state of one node.
+type store struct {
+	bolt      *raftboltdb.BoltStore
+	snapshots raft.SnapshotStore
+	high      *highWater
+	found     contents
+}
+
+// openStore checks marker, high-water mark, log store and snapshots against
+// each other, and only then opens the log store for writing.
+func openStore(cfg Config) (*store, error) {
+	for _, dir := range []string{cfg.Dir, cfg.IdentityDir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, ErrStoreFailed.Wrap(err, "create %s", dir)
+		}
+	}
+	m, marked, err := readMarker(cfg.IdentityDir)
+	if err != nil {
+		return nil, ErrStoreCorrupt.Wrap(err, "the identity marker in %s cannot be read", cfg.IdentityDir)
+	}
+	if marked && (m.Node != cfg.Self.Node || m.Cluster != cfg.Self.Cluster) {
+		return nil, ErrStoreForeign.Wrap(nil, "%s belongs to node %s of cluster %s, this is node %s of cluster %s",
+			cfg.Dir, m.Node, m.Cluster, cfg.Self.Node, cfg.Self.Cluster)
+	}
+	high, err := openHighWater(cfg.IdentityDir)
+	if err != nil {
+		return nil, ErrStoreCorrupt.Wrap(err, "the high-water mark in %s cannot be read", cfg.IdentityDir)
+	}
+
+	path := filepath.Join(cfg.Dir, storeFile)
+	exists, err := storeExists(path)
+	if err != nil {
+		return nil, ErrStoreFailed.Wrap(err, "look at %s", path)
+	}
+	if marked && !exists {
+		return nil, ErrStoreEmptied.Wrap(nil, "%s is missing or empty, though this node has run here since %s", path, m.Created.Format(time.RFC3339))
+	}
+	snapshots, err := raft.NewFileSnapshotStoreWithLogger(cfg.Dir, snapshotsKept, newLogBridge(cfg.Logger))
+	if err != nil {
+		return nil, ErrStoreFailed.Wrap(err, "open the snapshots in %s", cfg.Dir)
+	}
+	found, err := inspect(path, exists, snapshots, high.load())
+	if err != nil {
+		return nil, err
+	}
+	if !marked && !found.empty() {
+		return nil, ErrStoreUnmarked.Wrap(nil, "%s holds state, but %s has no marker", path, cfg.IdentityDir)
+	}
+	bolt, err := openBolt(path, false)
+	if err != nil {
+		return nil, err
+	}
+	if !marked {
+		// Only now: a crash before this line leaves an empty store without a marker, which is a fresh start.
+		if err := writeMarker(cfg.IdentityDir, cfg.Self, cfg.Now()); err != nil {
+			return nil, errors.Join(ErrStoreFailed.Wrap(err, "write the identity marker"), bolt.Close())
+		}
+	}
+	return &store{bolt: bolt, snapshots: snapshots, high: high, found: found}, nil
+}
+
+func storeExists(path string) (bool, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return info.Size() > 0, nil
+}
+
+// inspect reads everything without writing anything.
+func inspect(path string, exists bool, snapshots raft.SnapshotStore, high mark) (contents, error) {
+	var c contents
+	state, err := newestSnapshot(snapshots, &c)
+	if err != nil {
+		return c, err
+	}
+	if exists {
+		if err := checkBoltFile(path); err != nil {
+			return c, ErrStoreCorrupt.Wrap(err, "%s", path)
+		}
+		bolt, err := openBolt(path, true)
+		if err != nil {
+			return c, err
+		}
+		err = guarded(path, func() error { return readLog(bolt, state, high.Applied, &c) })
+		if err = errors.Join(err, bolt.Close()); err != nil {
+			return c, err
+		}
+	}
+	held := c.last
+	if c.snapshot != nil {
+		held = max(held, c.snapshot.Index)
+	}
+	switch {
+	case c.empty() && high != (mark{}):
+		return c, ErrStoreEmptied.Wrap(nil, "%s holds nothing, though this node had reached term %d and entry %d", path, high.Term, high.Applied)
+	case c.term < high.Term || held < high.Applied:
+		return c, ErrStoreBackwards.Wrap(nil, "%s is at term %d, entry %d; this node had reached term %d, entry %d", path, c.term, held, high.Term, high.Applied)
+	}
+	c.state = state
+	return c, nil
+}
+
+// newestSnapshot finds the newest snapshot that is whole, by restoring it.
+func newestSnapshot(snapshots raft.SnapshotStore, c *contents) (*fsm.State, error) {
+	list, err := snapshots.List()
+	if err != nil {
+		return nil, ErrStoreCorrupt.Wrap(err, "list the snapshots")
+	}
+	var damage error
+	for _, meta := range list {
+		_, r, err := snapshots.Open(meta.ID)
+		if err != nil {
+			damage = errors.Join(damage, fmt.Errorf("snapshot %s: %w", meta.ID, err))
+			continue
+		}
+		state, err := readSnapshot(r)
+		if errors.Is(err, fsm.ErrIncompatible) {
+			_ = r.Close()
+			return nil, ErrStoppedApplying.Wrap(err, "snapshot %s cannot be read by this build", meta.ID)
+		}
+		if err = errors.Join(err, r.Close()); err != nil {
+			damage = errors.Join(damage, fmt.Errorf("snapshot %s: %w", meta.ID, err))
+			continue
+		}
+		c.snapshot = meta
+		return state, nil
+	}
+	if damage != nil {
+		return nil, ErrStoreCorrupt.Wrap(damage, "no snapshot can be read")
+	}
+	return fsm.NewState(), nil
+}
+
+// readLog reads every entry, and applies to state those that are known to be committed.
+func readLog(bolt *raftboltdb.BoltStore, state *fsm.State, applied uint64, c *contents) (err error) {
+	if c.term, err = bolt.GetUint64([]byte(keyCurrentTerm)); err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
+		return err
+	}
+	if c.first, err = bolt.FirstIndex(); err != nil {
+		return err
+	}
+	if c.last, err = bolt.LastIndex(); err != nil || c.last == 0 {
+		return err
+	}
+	from := uint64(1)
+	if c.snapshot != nil {
+		from = c.snapshot.Index + 1
+	}
+	if c.first > from {
+		return fmt.Errorf("entries %d to %d are in neither log nor snapshot", from, c.first-1)
+	}
+	for i := c.first; i <= c.last; i++ {
+		var entry raft.Log
+		if err := bolt.GetLog(i, &entry); err != nil {
+			return fmt.Errorf("entry %d: %w", i, err)
+		}
+		if entry.Index != i {
+			return fmt.Errorf("entry %d says it is entry %d", i, entry.Index)
+		}
+		if i >= from && i <= applied && entry.Type == raft.LogCommand {
+			p, err := fsm.DecodeProposal(entry.Data)
+			if err != nil {
+				applied = 0 // the state machine meets the same entry and reports it
+				continue
+			}
+			_, _ = state.Apply(entry.Index, entry.Term, p) // a rejection is deterministic and changes nothing
+		}
+	}
+	return nil
+}
+
+// openBolt opens the log store: bounded wait for its lock, no free list on disk
+// (bolt would rewrite all of it with every commit), fsync on.
+func openBolt(path string, readOnly bool) (bolt *raftboltdb.BoltStore, err error) {
+	err = guarded(path, func() (err error) {
+		bolt, err = raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{
+			Timeout: storeLockTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType, ReadOnly: readOnly,
+		}})
+		return err
+	})
+	return bolt, err
+}
+
+// guarded runs f against a bolt file and turns what bolt does with damage (an
+// error, a panic or a fault in the mapped file) into a typed refusal.
+func guarded(path string, f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = ErrStoreCorrupt.Wrap(fmt.Errorf("%v", r), "%s", path)
+		}
+	}()
+	var typed *cluster.Error
+	switch err = f(); {
+	case err == nil || errors.As(err, &typed):
+		return err
+	case errors.Is(err, bbolt.ErrTimeout):
+		return ErrStoreInUse.Wrap(nil, "%s is in use by another process", filepath.Dir(path))
+	case errors.Is(err, fs.ErrPermission):
+		return ErrStoreFailed.Wrap(err, "open %s", path)
+	}
+	return ErrStoreCorrupt.Wrap(err, "%s", path)
+}

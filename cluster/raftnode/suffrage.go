@@ -1,0 +1,124 @@
+// Suffrage: changes of the library's configuration, one at a time, each against the committed one (§157, §158).
+
+package raftnode
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// Suffrage is who takes part in consensus, by the library's own configuration.
+type Suffrage struct {
+	Voters    []fsm.NodeID
+	Nonvoters []fsm.NodeID
+}
+
+// Contains reports whether the node takes part at all.
+func (s Suffrage) Contains(n fsm.NodeID) bool {
+	return slices.Contains(s.Voters, n) || slices.Contains(s.Nonvoters, n)
+}
+
+// Suffrage returns the newest configuration this node has in its log. It does not block.
+func (n *Node) Suffrage() Suffrage {
+	var s Suffrage
+	for _, server := range n.raft.GetConfiguration().Configuration().Servers {
+		id, err := fsm.ParseNodeID(string(server.ID))
+		if err != nil {
+			continue
+		}
+		if server.Suffrage == raft.Voter {
+			s.Voters = append(s.Voters, id)
+		} else {
+			s.Nonvoters = append(s.Nonvoters, id)
+		}
+	}
+	return s
+}
+
+// LastIndex is the index of the newest entry in this node's log.
+func (n *Node) LastIndex() uint64 { return n.raft.LastIndex() }
+
+// AddNonvoter lets an admitted member receive the log. Leader only; a node that
+// takes part already is left alone. MembershipConflict when the configuration
+// moves under the change or is not yet known.
+func (n *Node) AddNonvoter(ctx context.Context, node fsm.NodeID) error {
+	m, member := n.machine.current().Member(node)
+	if !member || m.Role == fsm.Observer {
+		return ErrConfigurationMoved.Wrap(nil, "node %s is not admitted to consensus", node)
+	}
+	if n.Suffrage().Contains(node) {
+		return nil
+	}
+	return n.change(ctx, func(prev uint64, wait time.Duration) raft.IndexFuture {
+		return n.raft.AddNonvoter(serverID(node), serverAddress(node), prev, wait)
+	})
+}
+
+// AddVoter gives the vote to a promoted member that receives the log already
+// (§63): nobody becomes a voter without having been a learner. Leader only.
+func (n *Node) AddVoter(ctx context.Context, node fsm.NodeID) error {
+	m, member := n.machine.current().Member(node)
+	if !member || m.Role != fsm.Voter {
+		return ErrConfigurationMoved.Wrap(nil, "node %s is not promoted", node)
+	}
+	s := n.Suffrage()
+	switch {
+	case slices.Contains(s.Voters, node):
+		return nil
+	case !slices.Contains(s.Nonvoters, node):
+		return ErrConfigurationMoved.Wrap(nil, "node %s does not receive the log", node)
+	}
+	return n.change(ctx, func(prev uint64, wait time.Duration) raft.IndexFuture {
+		return n.raft.AddVoter(serverID(node), serverAddress(node), prev, wait)
+	})
+}
+
+func (n *Node) change(ctx context.Context, request func(prev uint64, wait time.Duration) raft.IndexFuture) error {
+	if err := n.usable(); err != nil {
+		return err
+	}
+	if _, leads := n.Leadership(); !leads {
+		return cluster.ErrNotLeader
+	}
+	prev := n.machine.configured.Load()
+	if prev == 0 {
+		// The library takes 0 for "do not check".
+		return ErrConfigurationMoved.Wrap(nil, "the committed configuration is not known here yet")
+	}
+	if err := n.settled(prev); err != nil {
+		return err
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	err := n.await(ctx, func() error { return request(prev, max(time.Millisecond, time.Until(deadline))).Error() })
+	switch {
+	case err == nil:
+		return nil
+	case strings.Contains(err.Error(), "configuration changed since"): // the library has no value for it
+		return ErrConfigurationMoved.Wrap(err, "")
+	}
+	return appendError(err)
+}
+
+// settled refuses a change while a voter has not stored the previous one: two
+// changes on the way at once could leave two majorities.
+func (n *Node) settled(prev uint64) error {
+	match := map[fsm.NodeID]uint64{n.cfg.Self.Node: n.raft.LastIndex()}
+	for _, p := range n.cfg.Transport.Peers() {
+		match[p.Node] = p.MatchIndex
+	}
+	for _, v := range n.Suffrage().Voters {
+		if match[v] < prev {
+			return ErrConfigurationMoved.Wrap(nil, "voter %s has not stored the previous change (entry %d, it has %d)", v, prev, match[v])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+// The numbers of the engine: timers, snapshot cadence and bounds, all in one place.
+
+package raftnode
+
+import (
+	"fmt"
+	"time"
+)
+
+// Timers are the consensus timers (§185, §186). The library jitters them: an
+// election starts between one and two ElectionTimeouts, heartbeats leave about
+// every HeartbeatTimeout/10.
+type Timers struct {
+	HeartbeatTimeout   time.Duration // silence after which a follower campaigns
+	ElectionTimeout    time.Duration // how long a campaign may last
+	LeaderLeaseTimeout time.Duration // silence of a majority after which a leader steps down
+	CommitTimeout      time.Duration // how late an idle follower may learn a commit
+}
+
+// DefaultTimers are the shipped timers: a failover ends within about 1.5 s.
+func DefaultTimers() Timers {
+	return Timers{
+		HeartbeatTimeout:   500 * time.Millisecond,
+		ElectionTimeout:    500 * time.Millisecond,
+		LeaderLeaseTimeout: 250 * time.Millisecond,
+		CommitTimeout:      20 * time.Millisecond,
+	}
+}
+
+const (
+	minTimer = 20 * time.Millisecond
+	maxTimer = 10 * time.Second
+
+	// snapshotThreshold and snapshotInterval: the state is small, so a snapshot
+	// is taken every 1024 entries, looked for at this interval.
+	snapshotThreshold = 1024
+	snapshotInterval  = 30 * time.Second
+	// trailingLogs stay behind a snapshot so that a follower that lags a little needs none.
+	trailingLogs = 1024
+	// snapshotsKept on disk; start falls back to an older one that is whole.
+	snapshotsKept = 3
+
+	// storeLockTimeout bounds the wait for another process that holds the log store.
+	storeLockTimeout = 3 * time.Second
+	// defaultStallLimit is how long one log write may be outstanding before the node stops leading.
+	defaultStallLimit = 10 * time.Second
+	// markInterval is how often the high-water mark follows the applied index.
+	markInterval = time.Second
+
+	// pingsInFlight bounds unanswered control pings, so that a dead link costs no pile of them.
+	pingsInFlight = 8
+	// announceBackoff bounds the retries of the new incarnation's announcement.
+	announceBackoffMin = 100 * time.Millisecond
+	announceBackoffMax = 2 * time.Second
+	// drainBound is how long Close waits for proposals in flight.
+	drainBound = 2 * time.Second
+	// closeBound is how long Close waits for the library; a hung disk can hold it for ever.
+	closeBound = 10 * time.Second
+)
+
+// validate refuses timers under which no leader could hold its office: the
+// library itself accepts a lease far below the heartbeat interval, which makes
+// every leader step down at once.
+func (t Timers) validate() error {
+	for _, x := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"heartbeat timeout", t.HeartbeatTimeout}, {"election timeout", t.ElectionTimeout}, {"leader lease timeout", t.LeaderLeaseTimeout},
+	} {
+		if x.value < minTimer || x.value > maxTimer {
+			return ErrTimers.Wrap(nil, "%s is %s, outside %s to %s", x.name, x.value, minTimer, maxTimer)
+		}
+	}
+	switch {
+	case t.CommitTimeout < time.Millisecond || t.CommitTimeout > t.HeartbeatTimeout:
+		return ErrTimers.Wrap(nil, "commit timeout %s is outside 1ms to the heartbeat timeout %s", t.CommitTimeout, t.HeartbeatTimeout)
+	case t.ElectionTimeout < t.HeartbeatTimeout:
+		return ErrTimers.Wrap(nil, "election timeout %s is below heartbeat timeout %s", t.ElectionTimeout, t.HeartbeatTimeout)
+	case t.LeaderLeaseTimeout > t.HeartbeatTimeout:
+		return ErrTimers.Wrap(nil, "leader lease timeout %s is above heartbeat timeout %s", t.LeaderLeaseTimeout, t.HeartbeatTimeout)
+	case t.LeaderLeaseTimeout < t.HeartbeatTimeout/4:
+		// Heartbeats leave every HeartbeatTimeout/10 at best; below a quarter two lost ones depose the leader.
+		return ErrTimers.Wrap(nil, "leader lease timeout %s is below a quarter of heartbeat timeout %s", t.LeaderLeaseTimeout, t.HeartbeatTimeout)
+	}
+	return nil
+}
+
+func (t Timers) String() string {
+	return fmt.Sprintf("heartbeat %s, election %s, lease %s, commit %s", t.HeartbeatTimeout, t.ElectionTimeout, t.LeaderLeaseTimeout, t.CommitTimeout)
+}
