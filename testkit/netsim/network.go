@@ -1,0 +1,164 @@
+// Package netsim is an in-memory packet network with faults. It runs no goroutine and lives in a testing/synctest bubble.
+package netsim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Network carries packets between the connections made by Listen. Faults are
+// drawn from the seed, so one seed and one order of writes give one run. All
+// methods are safe for concurrent use.
+type Network struct {
+	mu    sync.Mutex
+	rnd   *rand.Rand
+	conns map[netip.AddrPort]*packetConn
+	cuts  map[link]bool
+	loss  float64
+	min   time.Duration
+	max   time.Duration
+	seq   uint64
+	stats Stats
+}
+
+// link is one direction between two addresses.
+type link struct{ from, to netip.AddrPort }
+
+// Stats counts packets since the network was made.
+type Stats struct {
+	Sent      int // written by somebody
+	Delivered int // put into somebody's queue
+	Lost      int // by the loss rate, a cut, a full queue or because nobody listens
+}
+
+// New makes a network without faults or delay.
+func New(seed uint64) *Network {
+	return &Network{
+		rnd:   rand.New(rand.NewPCG(seed, seed^0x5851f42d4c957f2d)),
+		conns: map[netip.AddrPort]*packetConn{},
+		cuts:  map[link]bool{},
+	}
+}
+
+// Listen opens a socket at an ip:port. It panics when the text is no ip:port or
+// the address is taken: both are mistakes of the test. A closed socket's address is free again.
+func (n *Network) Listen(addr string) net.PacketConn {
+	at := parse(addr)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.conns[at] != nil {
+		panic(fmt.Sprintf("netsim: %s is in use", addr))
+	}
+	c := &packetConn{n: n, at: at, changed: make(chan struct{})}
+	n.conns[at] = c
+	return c
+}
+
+// Cut stops all packets between two addresses, in flight ones included.
+func (n *Network) Cut(a, b string) {
+	n.CutOneWay(a, b)
+	n.CutOneWay(b, a)
+}
+
+// CutOneWay stops the packets from one address to the other only.
+func (n *Network) CutOneWay(from, to string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.cuts[link{parse(from), parse(to)}] = true
+}
+
+// Isolate cuts an address off from all others that are open now.
+func (n *Network) Isolate(addr string) {
+	at := parse(addr)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for other := range n.conns {
+		if other != at {
+			n.cuts[link{at, other}], n.cuts[link{other, at}] = true, true
+		}
+	}
+}
+
+// Heal undoes the cuts between two addresses.
+func (n *Network) Heal(a, b string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.cuts, link{parse(a), parse(b)})
+	delete(n.cuts, link{parse(b), parse(a)})
+}
+
+// HealAll undoes every cut.
+func (n *Network) HealAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.cuts)
+}
+
+// Loss drops this share of the packets, 0 to 1.
+func (n *Network) Loss(share float64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.loss = share
+}
+
+// Delay holds each packet back for a time drawn from [least, most], so packets overtake each other.
+func (n *Network) Delay(least, most time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.min, n.max = least, max(least, most)
+}
+
+// Stats returns the counts so far.
+func (n *Network) Stats() Stats {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.stats
+}
+
+// send routes one packet. The payload is copied.
+func (n *Network) send(from, to netip.AddrPort, payload []byte) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.stats.Sent++
+	// Drawn for every packet, so that a cut does not shift the later draws.
+	lost := n.rnd.Float64() < n.loss
+	delay := n.min + time.Duration(n.rnd.Float64()*float64(n.max-n.min))
+	dst := n.conns[to]
+	if dst == nil || lost || n.cuts[link{from, to}] {
+		n.stats.Lost++
+		return
+	}
+	n.seq++
+	if !dst.push(packet{from: from, seq: n.seq, due: time.Now().Add(delay), payload: append([]byte(nil), payload...)}) {
+		n.stats.Lost++
+		return
+	}
+	n.stats.Delivered++
+}
+
+// cut reports whether packets of this direction are stopped now.
+func (n *Network) cut(from, to netip.AddrPort) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cuts[link{from, to}]
+}
+
+func (n *Network) leave(c *packetConn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.conns[c.at] == c {
+		delete(n.conns, c.at)
+	}
+}
+
+func parse(addr string) netip.AddrPort {
+	at, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		panic("netsim: " + err.Error())
+	}
+	return at
+}
