@@ -29,14 +29,16 @@ type Config struct {
 
 // Cluster is this daemon's part in the fleet.
 type Cluster struct {
-	Mode   Mode     `ron:"mode" choices:"Standalone,Distributed" doc:"Standalone (one process, no Raft) or Distributed"`
-	Name   string   `ron:"name" doc:"name of the cluster, used when it is created"`
-	NodeID string   `ron:"node_id" doc:"label of this node; the real id is minted once and kept in data_dir"`
-	Listen string   `ron:"listen" doc:"UDP address for other nodes"`
-	Seeds  []string `ron:"seeds" doc:"UDP addresses of other nodes, for discovery only"`
-	TLS    TLS      `ron:"tls"`
-	Timers Timers   `ron:"timers"`
-	Limits Limits   `ron:"limits"`
+	Mode   Mode   `ron:"mode" choices:"Standalone,Distributed" doc:"Standalone (one process, no Raft) or Distributed"`
+	Name   string `ron:"name" doc:"name of the cluster, used when it is created"`
+	NodeID string `ron:"node_id" doc:"label of this node; the real id is minted once and kept in data_dir"`
+	Listen string `ron:"listen" doc:"UDP address for other nodes"`
+	// Advertise is where other nodes reach this one when that is not Listen.
+	Advertise string   `ron:"advertise" doc:"UDP address that other nodes use for this one; listen when empty"`
+	Seeds     []string `ron:"seeds" doc:"UDP addresses of other nodes, for discovery only"`
+	TLS       TLS      `ron:"tls"`
+	Timers    Timers   `ron:"timers"`
+	Limits    Limits   `ron:"limits"`
 }
 
 // TLS refers to this node's certificate; key material itself is refused (§321).
@@ -72,7 +74,8 @@ type Limits struct {
 
 // Agents is where runners connect.
 type Agents struct {
-	Listen string `ron:"listen" doc:"UDP address for agents"`
+	Listen    string `ron:"listen" doc:"UDP address for agents"`
+	Advertise string `ron:"advertise" doc:"UDP address that agents use for this daemon; listen when empty"`
 }
 
 // HTTP is the API's address. Only loopback is accepted: submitting a run is
@@ -128,6 +131,12 @@ func (c *Config) derive() {
 		if ref.IsZero() {
 			*ref = SecretRef{Source: FromFile, Name: filepath.Join(identity, name)}
 		}
+	}
+	if c.Cluster.Advertise == "" {
+		c.Cluster.Advertise = c.Cluster.Listen
+	}
+	if c.Agents.Advertise == "" {
+		c.Agents.Advertise = c.Agents.Listen
 	}
 	if c.Admin.Socket == "" {
 		c.Admin.Socket = filepath.Join(c.DataDir, "admin.sock")

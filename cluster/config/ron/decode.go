@@ -22,7 +22,8 @@ type Unmarshaler interface {
 type Places map[string]Value
 
 // Decode fills dst, a pointer to a struct, from a value; fields that the value
-// does not give keep what they hold. Supported: bool, integers, floats, string,
+// does not give keep what they hold. Fields are named by their `ron` tag, else
+// by their `json` tag. Supported: bool, integers, floats, string,
 // time.Duration (from "10s"), slices, maps with string keys, structs, pointers
 // (None, null or Some(x); Some may be left out), encoding.TextUnmarshaler (from
 // a bare name or a string; a `choices:"A,B"` tag lists its names) and
@@ -130,7 +131,7 @@ func (d *decoder) number(v Value, dst reflect.Value, path string) error {
 			return d.mismatch(v, path, "a whole number")
 		}
 		if dst.OverflowInt(n) {
-			return v.Errorf("%s: %s is out of range", label(path), v.Text)
+			return v.Errorf("%s%s is out of range", label(path), v.Text)
 		}
 		dst.SetInt(n)
 	case k >= reflect.Uint && k <= reflect.Uint64:
@@ -139,7 +140,7 @@ func (d *decoder) number(v Value, dst reflect.Value, path string) error {
 			return d.mismatch(v, path, "a whole number that is not negative")
 		}
 		if dst.OverflowUint(n) {
-			return v.Errorf("%s: %s is out of range", label(path), v.Text)
+			return v.Errorf("%s%s is out of range", label(path), v.Text)
 		}
 		dst.SetUint(n)
 	case k == reflect.Float32 || k == reflect.Float64:
@@ -149,21 +150,21 @@ func (d *decoder) number(v Value, dst reflect.Value, path string) error {
 		}
 		dst.SetFloat(f)
 	default:
-		return v.Errorf("%s: a value of type %s cannot be configured", label(path), dst.Type())
+		return v.Errorf("%sa value of type %s cannot be configured", label(path), dst.Type())
 	}
 	return nil
 }
 
 func (d *decoder) duration(v Value, dst reflect.Value, path string) error {
 	if v.Kind == Number {
-		return v.Errorf("%s needs a unit: write \"%ss\" or \"%sms\"", label(path), v.Text, v.Text)
+		return v.Errorf("%sa duration needs a unit: write \"%ss\" or \"%sms\"", label(path), v.Text, v.Text)
 	}
 	if v.Kind != String {
 		return d.mismatch(v, path, "a duration such as \"10s\"")
 	}
 	n, err := time.ParseDuration(v.Text)
 	if err != nil {
-		return v.Errorf("%s: %q is not a duration; write \"500ms\", \"10s\" or \"1h30m\"", label(path), clip(v.Text, 40))
+		return v.Errorf("%s%q is not a duration; write \"500ms\", \"10s\" or \"1h30m\"", label(path), clip(v.Text, 40))
 	}
 	dst.SetInt(int64(n))
 	return nil
@@ -175,20 +176,20 @@ func (d *decoder) text(v Value, dst encoding.TextUnmarshaler, path, choices stri
 	case v.Kind == Variant || v.Kind == Struct && len(v.Fields) == 0 && v.Name != "":
 		text = v.Name
 	case v.Kind != String:
-		return d.mismatch(v, path, "a name")
+		return d.mismatch(v, path, "a name or a string")
 	}
 	err := dst.UnmarshalText([]byte(text))
 	if err == nil {
 		return nil
 	}
 	if choices == "" {
-		return v.Errorf("%s: %v", label(path), err)
+		return v.Errorf("%s%v", label(path), err)
 	}
 	names := strings.Split(choices, ",")
 	if s := Suggest(text, names); s != "" {
-		return v.Errorf("%s: unknown value `%s`; did you mean `%s`?", label(path), clip(text, 40), s)
+		return v.Errorf("%sunknown value `%s`; did you mean `%s`?", label(path), clip(text, 40), s)
 	}
-	return v.Errorf("%s: unknown value `%s`; choose one of %s", label(path), clip(text, 40), strings.Join(names, ", "))
+	return v.Errorf("%sunknown value `%s`; choose one of %s", label(path), clip(text, 40), strings.Join(names, ", "))
 }
 
 func (d *decoder) option(v Value, dst reflect.Value, path, choices string) error {
@@ -275,11 +276,16 @@ func unknownField(name, path string, names []string) string {
 	return fmt.Sprintf("unknown field `%s` in %s; it has %s", clip(name, 40), where, strings.Join(names, ", "))
 }
 
-// fieldsOf lists the fields of a struct that have a `ron` tag, in order, with their indexes and choices.
+// fieldsOf lists the fields of a struct that have a `ron` tag, else a `json`
+// tag, in order, with their indexes and choices.
 func fieldsOf(t reflect.Type) (names []string, index map[string]int, choices map[string]string) {
 	index, choices = map[string]int{}, map[string]string{}
 	for i := range t.NumField() {
-		if name := t.Field(i).Tag.Get("ron"); name != "" {
+		name := t.Field(i).Tag.Get("ron")
+		if name == "" {
+			name, _, _ = strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		}
+		if name != "" && name != "-" {
 			names = append(names, name)
 			index[name] = i
 			choices[name] = t.Field(i).Tag.Get("choices")
@@ -289,14 +295,15 @@ func fieldsOf(t reflect.Type) (names []string, index map[string]int, choices map
 }
 
 func (d *decoder) mismatch(v Value, path, want string) error {
-	return v.Errorf("%s: expected %s, found %s", label(path), want, v.describe())
+	return v.Errorf("%sexpected %s, found %s", label(path), want, v.describe())
 }
 
+// label opens a message with the path, where there is one.
 func label(path string) string {
 	if path == "" {
-		return "value"
+		return ""
 	}
-	return path
+	return path + ": "
 }
 
 func join(path, name string) string {

@@ -141,7 +141,8 @@ func (p *parser) parens(v Value, depth int) (Value, error) {
 		if err := p.advance(); err != nil {
 			return v, err
 		}
-		isStruct = p.tok.is(":")
+		// `(mode Distributed)` lacks a colon: as a struct, it is told so.
+		isStruct = p.tok.is(":") || p.tok.kind == tokName || p.tok.kind == tokString || p.tok.kind == tokNumber
 	}
 	p.scanner, p.tok = save, tok
 	var err error
