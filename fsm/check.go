@@ -82,8 +82,11 @@ func (c UpdateMember) check() error {
 	if c.Node.IsZero() || c.ExpectedIncarnation.IsZero() {
 		return errZeroID
 	}
-	if c.State != 0 && (!c.State.Valid() || c.State == Removed || c.State == Joining) {
+	if c.State != 0 && !c.State.Valid() {
 		return errNoValue
+	}
+	if c.State == Joining || c.State == Removed {
+		return fmt.Errorf("a member becomes %s by another command", c.State)
 	}
 	for _, e := range []Endpoint{c.Endpoint, c.Agents} {
 		if e == "" {

@@ -21,7 +21,9 @@ var (
 )
 
 func mustEncMode() cbor.EncMode {
-	m, err := cbor.CoreDetEncOptions().EncMode()
+	opts := cbor.CoreDetEncOptions()
+	opts.NilContainers = cbor.NilContainerAsEmpty // equal states must have equal bytes
+	m, err := opts.EncMode()
 	if err != nil {
 		panic(err)
 	}

@@ -66,8 +66,7 @@ type request struct {
 
 // NewState returns the state before InitCluster: no cluster, no member, every counter 0.
 func NewState() *State {
-	// Empty lists are never nil: nil and empty have different encodings, and
-	// equal states must have equal bytes.
+	// Empty lists are not nil, so that views print them as [] in JSON.
 	return &State{body: body{
 		Schema:    SchemaVersion,
 		Config:    configuration{Members: []Member{}},
