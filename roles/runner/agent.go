@@ -1,0 +1,186 @@
+// Agent: the process that executes what is leased to it. It keeps one link to any one daemon (§114, §115, §121).
+
+package runner
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+)
+
+// Timing holds the durations of the lease protocol. Zero fields take the defaults.
+type Timing struct {
+	LeaseTTL  time.Duration // 60 s; how long a heartbeat extends a lease
+	Heartbeat time.Duration // 10 s
+	Margin    time.Duration // 5 s; how long before its own deadline an agent kills a job
+	Retry     time.Duration // 2 s; how often an unanswered completion is sent again
+	Poll      time.Duration // 200 ms; how often a daemon looks for orders without being woken
+	Claim     time.Duration // 5 s; how long an order sent on a link may stay unanswered before it is sent again
+	Request   time.Duration // 5 s; bound of one exchange or database call
+}
+
+// WithDefaults fills the zero fields.
+func (t Timing) WithDefaults() Timing {
+	for _, d := range []struct {
+		v *time.Duration
+		d time.Duration
+	}{
+		{&t.LeaseTTL, time.Minute}, {&t.Heartbeat, 10 * time.Second}, {&t.Margin, 5 * time.Second}, {&t.Retry, 2 * time.Second},
+		{&t.Poll, 200 * time.Millisecond}, {&t.Claim, 5 * time.Second}, {&t.Request, 5 * time.Second},
+	} {
+		if *d.v <= 0 {
+			*d.v = d.d
+		}
+	}
+	return t
+}
+
+// AgentConfig is everything an agent uses of the outside.
+type AgentConfig struct {
+	Endpoints []string // host:port of daemons' agent sockets, tried in turn; names may resolve to several (§119)
+	Dialer    Dialer
+	Resolve   func(ctx context.Context, host string) ([]string, error) // nil: the system's resolver
+	Dir       string                                                   // the agent's own; one process at a time
+	Slots     int                                                      // leases held at once, 1 to MaxSlots
+	Labels    []string
+	Build     string
+	Executor  Executor
+	Timing    Timing // LeaseTTL and Heartbeat come from the daemon instead
+	Logger    *slog.Logger
+}
+
+// Agent executes leases. Make one with NewAgent and Run it once.
+type Agent struct {
+	cfg     AgentConfig
+	session string
+	log     *slog.Logger
+	journal *journal
+	tasks   sync.WaitGroup          // one goroutine per running attempt
+	fail    context.CancelCauseFunc // the journal cannot be written: stop, it is what prevents a second start
+
+	mu       sync.Mutex
+	attempts map[string]*attempt // by lease
+	link     *agentLink          // nil while none is up
+	stopping bool
+}
+
+// NewAgent checks the configuration and takes a new session id, which stays the
+// same for as long as the agent runs, whatever happens to its links (§118).
+func NewAgent(cfg AgentConfig) (*Agent, error) {
+	cfg.Timing = cfg.Timing.WithDefaults()
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case len(cfg.Endpoints) == 0:
+		return nil, errors.New("agent: no daemon endpoint is given")
+	case cfg.Dialer == nil || cfg.Executor == nil || cfg.Dir == "":
+		return nil, errors.New("agent: dialer, executor and directory are required")
+	case cfg.Slots < 1 || cfg.Slots > MaxSlots:
+		return nil, fmt.Errorf("agent: %d slots are not within 1 and %d", cfg.Slots, MaxSlots)
+	}
+	if err := ValidateLabels(cfg.Labels); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	id, err := ulid.New(ulid.Now(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("agent: session id: %w", err)
+	}
+	return &Agent{cfg: cfg, session: id.String(), log: cfg.Logger, attempts: map[string]*attempt{}}, nil
+}
+
+// Session is the id of this agent process.
+func (a *Agent) Session() string { return a.session }
+
+// Run serves until ctx ends, then kills what still runs, tells a daemon that
+// those leases are given up (bounded by Timing.Request) and returns nil. It
+// returns an error only when the agent's directory cannot be used, or no longer.
+func (a *Agent) Run(ctx context.Context) error {
+	ctx, a.fail = context.WithCancelCause(ctx)
+	defer a.fail(nil)
+	j, err := openJournal(a.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	a.journal = j
+	a.adopt()
+	// The link outlives ctx, so that the leases given up can be reported on it.
+	linkCtx, cutLink := context.WithCancel(context.WithoutCancel(ctx))
+	defer cutLink()
+	linked := make(chan struct{})
+	go func() {
+		defer close(linked)
+		a.keepLinked(ctx, linkCtx)
+	}()
+	<-ctx.Done()
+	a.stop()
+	a.tasks.Wait()
+	a.flush()
+	cutLink()
+	<-linked
+	return errors.Join(j.failed(), j.close())
+}
+
+// adopt answers for what an earlier process of this agent started: a result
+// that was not acknowledged is sent again, a start without a result is given
+// up. Nothing is ever started twice.
+func (a *Agent) adopt() {
+	for lease, e := range a.journal.open {
+		at := &attempt{offer: Offer{Lease: lease, Job: e.Job, Attempt: e.Attempt, Epoch: e.Epoch, Generation: e.Generation}}
+		if e.What == EntryFinish && e.Outcome != "" {
+			at.report = Message{Complete: &Complete{Lease: lease, Outcome: e.Outcome, ExitCode: e.ExitCode, Duration: e.Duration, Reason: e.Reason}}
+		} else {
+			at.report = Message{Release: &Release{Lease: lease, Reason: "the agent process that ran it ended"}}
+		}
+		at.phase = phaseEnded
+		a.attempts[lease] = at
+	}
+}
+
+// stop makes every running attempt end and refuses new ones.
+func (a *Agent) stop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stopping = true
+	for _, at := range a.attempts {
+		at.end(errStopping)
+	}
+}
+
+// flush waits until a daemon has answered for every ended attempt, bounded.
+func (a *Agent) flush() {
+	deadline := time.NewTimer(a.cfg.Timing.Request)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for a.unreported() && a.current() != nil {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return
+		}
+	}
+}
+
+func (a *Agent) unreported() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, at := range a.attempts {
+		if at.phase == phaseEnded {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Agent) current() *agentLink {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.link
+}

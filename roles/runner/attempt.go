@@ -1,0 +1,242 @@
+// One attempt on its agent: accepted → running → ended → acknowledged.
+
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// phase is an attempt's place in its life. An accepted attempt whose link broke
+// before Start is forgotten: nothing has happened, and it will be offered again.
+type phase uint8
+
+const (
+	phaseAccepted phase = iota // the lease is asked for; waits for Start
+	phaseRunning
+	phaseEnded // report is set; repeated until a daemon answers
+)
+
+// Why an attempt was made to end.
+var (
+	errTimeout   = errors.New("time limit")
+	errCancelled = errors.New("cancelled by a client")
+	errDeadline  = errors.New("the lease could not be extended in time")
+	errStopping  = errors.New("the agent is stopping")
+	errDropped   = errors.New("the lease is no longer this agent's")
+)
+
+// attempt is guarded by Agent.mu.
+type attempt struct {
+	offer    Offer
+	phase    phase
+	answered time.Time // when the acceptance was sent: the lease ends no earlier than TTL after it
+	report   Message   // Complete or Release
+	reported bool      // sent at least once
+	tail     *tail
+	cancel   context.CancelCauseFunc // nil unless running
+	kill     *time.Timer             // fires Margin before the agent's own lease deadline
+}
+
+// end makes a running attempt end for a reason; others are left alone.
+func (at *attempt) end(why error) {
+	if at.phase == phaseRunning {
+		at.cancel(why)
+	}
+}
+
+// consider answers an offer. It never starts anything.
+func (a *Agent) consider(o Offer) (Message, error) {
+	ok, newGeneration, err := a.journal.admit(o.Role, mark{Generation: o.Generation, Epoch: o.Epoch})
+	if err != nil {
+		return Message{}, err
+	}
+	answer := func(v Verdict) Message { return Message{Answer: &Answer{Lease: o.Lease, Verdict: v}} }
+	if !ok {
+		a.log.Info("refused an order of an older scheduler", "lease", o.Lease, "epoch", o.Epoch, "generation", o.Generation)
+		return answer(Reread), nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if newGeneration {
+		a.dropOlder(o.Generation)
+	}
+	if at := a.attempts[o.Lease]; at != nil {
+		if at.phase == phaseEnded {
+			return at.report, nil
+		}
+		return answer(Accepted), nil
+	}
+	switch {
+	case a.journal.hasStarted(o.Lease):
+		return Message{Release: &Release{Lease: o.Lease, Reason: "this agent started it before"}}, nil
+	case a.stopping || a.occupied() >= a.cfg.Slots:
+		return answer(Busy), nil
+	}
+	if err := a.journal.write(entryOf(EntryDispatch, o), false); err != nil {
+		return Message{}, err
+	}
+	a.attempts[o.Lease] = &attempt{offer: o, answered: time.Now()}
+	return answer(Accepted), nil
+}
+
+// dropOlder ends what an earlier recovery generation ordered: after a disaster
+// recovery the database may not know of it.
+func (a *Agent) dropOlder(g fsm.Generation) {
+	for _, at := range a.attempts {
+		if at.offer.Generation < g {
+			at.end(errDropped)
+		}
+	}
+}
+
+func (a *Agent) occupied() int {
+	n := 0
+	for _, at := range a.attempts {
+		if at.phase != phaseEnded {
+			n++
+		}
+	}
+	return n
+}
+
+// start begins an accepted attempt, once: the journal's line is on disk before.
+func (a *Agent) start(s Start, ttl time.Duration) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := a.attempts[s.Lease]
+	if at == nil || at.phase != phaseAccepted {
+		return nil // a repeated Start
+	}
+	deadline := at.answered.Add(ttl - a.cfg.Timing.Margin)
+	if !s.Granted {
+		delete(a.attempts, s.Lease)
+		return nil
+	}
+	if a.stopping || !time.Now().Before(deadline) {
+		at.phase, at.report = phaseEnded, Message{Release: &Release{Lease: s.Lease, Reason: "the order to start came too late"}}
+		return nil
+	}
+	if err := a.journal.write(entryOf(EntryStart, at.offer), true); err != nil {
+		delete(a.attempts, s.Lease)
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	at.phase, at.cancel, at.tail = phaseRunning, cancel, newTail(MaxTail)
+	at.kill = time.AfterFunc(time.Until(deadline), func() { cancel(errDeadline) })
+	a.tasks.Add(1)
+	go func() {
+		defer a.tasks.Done()
+		defer cancel(nil)
+		a.execute(ctx, at)
+	}()
+	return nil
+}
+
+// execute runs one attempt to its end and leaves its report.
+func (a *Agent) execute(ctx context.Context, at *attempt) {
+	o := at.offer
+	ctx, stop := context.WithTimeoutCause(ctx, o.Timeout, errTimeout)
+	defer stop()
+	began := time.Now()
+	exit := a.runIn(ctx, at)
+	at.kill.Stop()
+	report := reportOf(o.Lease, exit, context.Cause(ctx), time.Since(began), at.tail.Bytes())
+
+	e := entryOf(EntryFinish, o)
+	switch {
+	case report.Complete != nil:
+		c := report.Complete
+		e.Outcome, e.ExitCode, e.Duration, e.Reason = c.Outcome, c.ExitCode, c.Duration, c.Reason
+	default:
+		e.Reason = report.Release.Reason
+	}
+	// A result that is not on disk is still reported by this process; only a restarted one gives the lease up instead.
+	if err := a.journal.write(e, true); err != nil {
+		a.fail(err)
+	}
+	a.log.Debug("attempt ended", "lease", o.Lease, "job", o.Job, "attempt", o.Attempt, "outcome", e.Outcome, "reason", e.Reason)
+	a.mu.Lock()
+	at.phase, at.report = phaseEnded, report
+	link := a.link
+	a.mu.Unlock()
+	if link != nil {
+		link.nudge()
+	}
+}
+
+// runIn gives the task a fresh directory of its own and removes it afterwards.
+func (a *Agent) runIn(ctx context.Context, at *attempt) Exit {
+	dir := filepath.Join(a.cfg.Dir, "work", at.offer.Lease)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return Exit{Err: fmt.Errorf("working directory: %w", err)}
+	}
+	defer func() {
+		if err := os.RemoveAll(dir); err != nil {
+			a.log.Warn("a working directory could not be removed", "dir", dir, "err", err)
+		}
+	}()
+	return a.cfg.Executor.Run(ctx, Task{
+		Lease: at.offer.Lease, Run: at.offer.Run, Job: at.offer.Job, Attempt: at.offer.Attempt,
+		Argv: at.offer.Argv, Env: at.offer.Env, Dir: dir,
+	}, at.tail)
+}
+
+// reportOf turns how a task ended, and why it was made to end, into what its agent reports.
+//
+//	cause                 report
+//	none                  the exit itself: succeeded, failed, error
+//	time limit            Complete(timeout)
+//	cancelled             Complete(cancelled)
+//	deadline, stopping,   Release: the attempt has no result, the job is queued again
+//	dropped
+func reportOf(lease string, x Exit, cause error, took time.Duration, tail []byte) Message {
+	c := &Complete{Lease: lease, ExitCode: x.Code, Duration: took, Tail: tail}
+	switch {
+	case errors.Is(cause, errTimeout):
+		c.Outcome, c.Reason = TimedOut, "killed at its time limit"
+	case errors.Is(cause, errCancelled):
+		c.Outcome, c.Reason = Cancelled, errCancelled.Error()
+	case cause != nil:
+		return Message{Release: &Release{Lease: lease, Reason: cause.Error()}}
+	case x.Err != nil:
+		c.Outcome, c.Reason = Errored, x.Err.Error()
+	case x.Signal != "":
+		c.Outcome, c.Reason = Failed, "ended by signal: "+x.Signal
+	case x.Code == nil:
+		c.Outcome, c.Reason = Errored, "the executor returned no exit status"
+	case *x.Code != 0:
+		c.Outcome, c.Reason = Failed, fmt.Sprintf("exit status %d", *x.Code)
+	default:
+		c.Outcome = Succeeded
+	}
+	c.Reason = clip(c.Reason, MaxReason)
+	return Message{Complete: c}
+}
+
+// settle forgets an attempt whose report a daemon has accepted or refused.
+func (a *Agent) settle(lease string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := a.attempts[lease]
+	if at == nil || at.phase != phaseEnded {
+		return nil
+	}
+	delete(a.attempts, lease)
+	return a.journal.write(entryOf(EntryClose, at.offer), false)
+}
+
+func entryOf(what EntryKind, o Offer) Entry {
+	return Entry{What: what, Lease: o.Lease, Job: o.Job, Attempt: o.Attempt, Epoch: o.Epoch, Generation: o.Generation}
+}
+
+// clip cuts a text to at most n bytes at a rune's border and makes it storable.
+func clip(s string, n int) string {
+	return storable([]byte(s), n)
+}

@@ -1,0 +1,259 @@
+// What an agent remembers across restarts: the highest order it has seen and every lease it ever started.
+
+package runner
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/forgeyard/forgeyard/cluster/trace"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// StartsFile is the agent's own log of what it did, in its directory: JSON
+// lines of Entry. Checkers read it; so does the agent when it starts again.
+const StartsFile = "starts.jsonl"
+
+const (
+	highWaterFile = "highwater.json"
+	lockFile      = "lock"
+)
+
+// EntryKind says what an Entry records.
+type EntryKind string
+
+// The kinds of entry. Dispatch: an order was accepted. Start: about to execute
+// (written and synced before). Finish: execution ended. Close: a daemon
+// acknowledged or refused the result, so nobody will ask for it again.
+const (
+	EntryDispatch EntryKind = "dispatch"
+	EntryStart    EntryKind = "start"
+	EntryFinish   EntryKind = "finish"
+	EntryClose    EntryKind = "close"
+)
+
+// Entry is one line of StartsFile.
+type Entry struct {
+	What       EntryKind      `json:"what"`
+	Lease      string         `json:"lease"`
+	Job        string         `json:"job,omitempty"`
+	Attempt    int            `json:"attempt,omitempty"`
+	Epoch      fsm.Epoch      `json:"epoch,omitempty"` // of the order, not of the lease
+	Generation fsm.Generation `json:"generation,omitempty"`
+	Mono       int64          `json:"mono_ns"` // CLOCK_MONOTONIC based: comparable between processes of one machine
+	Wall       time.Time      `json:"wall"`
+	Outcome    Outcome        `json:"outcome,omitempty"` // Finish only; empty when it was given up
+	ExitCode   *int           `json:"exit_code,omitempty"`
+	Duration   time.Duration  `json:"duration_ns,omitempty"`
+	Reason     string         `json:"reason,omitempty"`
+}
+
+// mark is the highest order seen of one role.
+type mark struct {
+	Generation fsm.Generation `json:"generation"`
+	Epoch      fsm.Epoch      `json:"epoch"`
+}
+
+func (m mark) below(o mark) bool {
+	return m.Generation < o.Generation || m.Generation == o.Generation && m.Epoch < o.Epoch
+}
+
+// journal is safe for concurrent use. One process has it open at a time.
+type journal struct {
+	dir string
+
+	mu      sync.Mutex
+	lock    *os.File
+	starts  *os.File
+	high    map[fsm.Role]mark
+	started map[string]bool // every lease with a Start line
+	open    map[string]Entry
+	broken  error // the first failed write: a half-written line must stay the last one
+}
+
+// openJournal takes the directory for this process and reads what an earlier
+// one left: open holds, for every started lease that was not closed, its Finish
+// entry or else its Start entry.
+func openJournal(dir string) (*journal, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("agent directory: %w", err)
+	}
+	j := &journal{dir: dir, high: map[fsm.Role]mark{}, started: map[string]bool{}, open: map[string]Entry{}}
+	var err error
+	// The lock proves that the process whose leases this one gives up is gone.
+	if j.lock, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return nil, fmt.Errorf("agent directory: %w", err)
+	}
+	if err := syscall.Flock(int(j.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = j.lock.Close()
+		return nil, fmt.Errorf("agent directory %s is in use by another agent process: %w", dir, err)
+	}
+	if err := errors.Join(j.readHigh(), j.readStarts()); err != nil {
+		_ = j.lock.Close()
+		return nil, err
+	}
+	if j.starts, err = os.OpenFile(filepath.Join(dir, StartsFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		_ = j.lock.Close()
+		return nil, fmt.Errorf("agent journal: %w", err)
+	}
+	return j, nil
+}
+
+// failed returns the error that broke the journal, if one did.
+func (j *journal) failed() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.broken
+}
+
+func (j *journal) close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return errors.Join(j.starts.Close(), j.lock.Close())
+}
+
+func (j *journal) readHigh() error {
+	b, err := os.ReadFile(filepath.Join(j.dir, highWaterFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &j.high)
+	}
+	if err != nil {
+		return fmt.Errorf("agent high-water mark: %w", err)
+	}
+	return nil
+}
+
+func (j *journal) readStarts() error {
+	f, err := os.OpenFile(filepath.Join(j.dir, StartsFile), os.O_RDWR, 0o600)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("agent journal: %w", err)
+	}
+	defer f.Close()
+	var whole int64
+	for r := bufio.NewReader(f); ; {
+		line, err := r.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			// A line without its end was cut by a crash before its sync, so nothing relied on it.
+			if err := f.Truncate(whole); err != nil {
+				return fmt.Errorf("agent journal: %w", err)
+			}
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("agent journal: %w", err)
+		}
+		var e Entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("agent journal: at byte %d: %w", whole, err)
+		}
+		whole += int64(len(line))
+		j.note(e)
+	}
+}
+
+func (j *journal) note(e Entry) {
+	switch e.What {
+	case EntryStart:
+		j.started[e.Lease] = true
+		j.open[e.Lease] = e
+	case EntryFinish:
+		j.open[e.Lease] = e
+	case EntryClose:
+		delete(j.open, e.Lease)
+	}
+}
+
+// write appends one entry and, when the agent's next act relies on it, syncs it.
+func (j *journal) write(e Entry, sync bool) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.broken != nil {
+		return j.broken
+	}
+	now := time.Now()
+	e.Mono, e.Wall = trace.Mono(now), now.UTC()
+	b, err := json.Marshal(e)
+	if err == nil {
+		_, err = j.starts.Write(append(b, '\n'))
+	}
+	if err == nil && sync {
+		err = j.starts.Sync()
+	}
+	if err != nil {
+		j.broken = fmt.Errorf("agent journal: %w", err)
+		return j.broken
+	}
+	j.note(e)
+	return nil
+}
+
+// hasStarted reports whether any process with this directory ever started the lease.
+func (j *journal) hasStarted(lease string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.started[lease]
+}
+
+// admit reports whether an order may be obeyed. An order above the role's mark
+// raises it durably first; newGeneration tells that the generation rose.
+func (j *journal) admit(role fsm.Role, m mark) (ok, newGeneration bool, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	high := j.high[role]
+	if m.below(high) {
+		return false, false, nil
+	}
+	if high.below(m) {
+		j.high[role] = m
+		if err := j.writeHigh(); err != nil {
+			j.high[role] = high
+			return false, false, err
+		}
+	}
+	return true, m.Generation > high.Generation, nil
+}
+
+func (j *journal) writeHigh() error {
+	b, err := json.Marshal(j.high)
+	if err != nil {
+		return fmt.Errorf("agent high-water mark: %w", err)
+	}
+	if err := replaceFile(filepath.Join(j.dir, highWaterFile), b); err != nil {
+		return fmt.Errorf("agent high-water mark: %w", err)
+	}
+	return nil
+}
+
+// replaceFile makes the new content durable under the name, or leaves the old.
+func replaceFile(path string, content []byte) error {
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

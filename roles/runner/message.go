@@ -1,0 +1,215 @@
+// The messages between an agent and a daemon, and the link that carries them (agent family, §114–§118).
+
+package runner
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/fxamacker/cbor/v2"
+)
+
+// Bounds of the protocol, in bytes unless they say otherwise.
+const (
+	// ProtocolVersion is what this build speaks; a daemon refuses any other.
+	ProtocolVersion = 1
+	// MaxMessage bounds one encoded message; a full offer or completion stays far below.
+	MaxMessage = 256 << 10
+	// MaxTail bounds the output tail of a completion.
+	MaxTail = 16 << 10
+	// MaxReason bounds the reason of a completion or refusal.
+	MaxReason = 512
+	// MaxSlots bounds how many leases an agent holds, in leases.
+	MaxSlots = 1024
+)
+
+// Message is one frame; exactly one field is set.
+//
+// An attempt goes: Offer → Answer(accepted) → Start → Complete → Completed. The
+// lease is extended in the database by Answer, before Start, so an offer that
+// was buffered across a pause can never start a job whose lease has ended.
+type Message struct {
+	// From the agent.
+	Hello    *Hello    `cbor:"1,keyasint,omitempty"`
+	Answer   *Answer   `cbor:"2,keyasint,omitempty"`
+	Beat     *Beat     `cbor:"3,keyasint,omitempty"`
+	Complete *Complete `cbor:"4,keyasint,omitempty"`
+	Release  *Release  `cbor:"5,keyasint,omitempty"`
+	// From the daemon.
+	Welcome   *Welcome   `cbor:"10,keyasint,omitempty"`
+	Offer     *Offer     `cbor:"11,keyasint,omitempty"`
+	Start     *Start     `cbor:"12,keyasint,omitempty"`
+	Pulse     *Pulse     `cbor:"13,keyasint,omitempty"`
+	Completed *Completed `cbor:"14,keyasint,omitempty"`
+	Cancel    *Cancel    `cbor:"15,keyasint,omitempty"`
+	Goodbye   *Goodbye   `cbor:"16,keyasint,omitempty"`
+}
+
+// Hello opens a link. Session stays the same while the agent process lives (§118).
+type Hello struct {
+	Protocol uint32   `cbor:"1,keyasint"`
+	Session  string   `cbor:"2,keyasint"`
+	Slots    int      `cbor:"3,keyasint"`
+	Labels   []string `cbor:"4,keyasint"`
+	Build    string   `cbor:"5,keyasint"`
+	Known    []string `cbor:"6,keyasint"` // leases this agent still answers for
+}
+
+// Verdict is an agent's answer to an offer.
+type Verdict uint8
+
+// The verdicts. None of them is a failed start.
+const (
+	Accepted Verdict = 1 // will start once the daemon says so
+	Reread   Verdict = 2 // the order's epoch is below one already seen: read the row again
+	Busy     Verdict = 3 // no free slot at the moment: offer again later
+)
+
+// Answer is the agent's answer to an offer.
+type Answer struct {
+	Lease   string  `cbor:"1,keyasint"`
+	Verdict Verdict `cbor:"2,keyasint"`
+}
+
+// Beat is a heartbeat: it extends each named lease and carries its progress.
+type Beat struct {
+	Seq    uint64     `cbor:"1,keyasint"`
+	Leases []Progress `cbor:"2,keyasint"`
+}
+
+// Progress is how far one attempt has come.
+type Progress struct {
+	Lease string `cbor:"1,keyasint"`
+	Bytes int64  `cbor:"2,keyasint"` // of output so far
+}
+
+// Complete reports the end of an attempt; it is repeated until Completed answers it.
+type Complete struct {
+	Lease    string        `cbor:"1,keyasint"`
+	Outcome  Outcome       `cbor:"2,keyasint"`
+	ExitCode *int          `cbor:"3,keyasint,omitempty"`
+	Duration time.Duration `cbor:"4,keyasint"`
+	Tail     []byte        `cbor:"5,keyasint"`
+	Reason   string        `cbor:"6,keyasint"`
+}
+
+// Release gives a lease up without a result, so that the job is queued again
+// at once and not after the lease's time. Completed answers it.
+type Release struct {
+	Lease  string `cbor:"1,keyasint"`
+	Reason string `cbor:"2,keyasint"`
+}
+
+// Welcome answers Hello from the database's truth. Leases in Known that are not in Keep are no longer the agent's.
+type Welcome struct {
+	Node  string        `cbor:"1,keyasint"` // the daemon
+	Link  string        `cbor:"2,keyasint"` // transport session: new at each connect (§117)
+	TTL   time.Duration `cbor:"3,keyasint"` // how long a heartbeat extends a lease
+	Every time.Duration `cbor:"4,keyasint"` // heartbeat interval
+	Keep  []string      `cbor:"5,keyasint"`
+}
+
+// Offer is a dispatch: the order of the scheduler of (Generation, Epoch) to run an attempt.
+type Offer struct {
+	Lease      string            `cbor:"1,keyasint"`
+	Role       fsm.Role          `cbor:"2,keyasint"`
+	Generation fsm.Generation    `cbor:"3,keyasint"`
+	Epoch      fsm.Epoch         `cbor:"4,keyasint"`
+	Run        string            `cbor:"5,keyasint"`
+	Job        string            `cbor:"6,keyasint"`
+	Attempt    int               `cbor:"7,keyasint"`
+	Argv       []string          `cbor:"8,keyasint"`
+	Env        map[string]string `cbor:"9,keyasint"`
+	Timeout    time.Duration     `cbor:"10,keyasint"`
+}
+
+// Start answers an accepted offer. Granted false means that the lease has ended.
+type Start struct {
+	Lease   string `cbor:"1,keyasint"`
+	Granted bool   `cbor:"2,keyasint"`
+}
+
+// Pulse answers Beat: a lease of that heartbeat that is not Alive is no longer the agent's.
+type Pulse struct {
+	Seq   uint64   `cbor:"1,keyasint"`
+	Alive []string `cbor:"2,keyasint"`
+}
+
+// Completed answers Complete and Release. Accepted false is final: the lease had ended otherwise.
+type Completed struct {
+	Lease    string `cbor:"1,keyasint"`
+	Accepted bool   `cbor:"2,keyasint"`
+}
+
+// Cancel orders the end of one attempt; it may arrive more than once.
+type Cancel struct {
+	Lease string `cbor:"1,keyasint"`
+}
+
+// Goodbye says why the daemon closes the link.
+type Goodbye struct {
+	Reason string `cbor:"1,keyasint"`
+}
+
+// Link is one transport session between an agent and a daemon. Send and Receive
+// may run at the same time, each from one goroutine; Close ends both.
+type Link interface {
+	Send(ctx context.Context, m Message) error
+	Receive(ctx context.Context) (Message, error)
+	Close() error
+}
+
+// Dialer opens a link to one of the daemons' agent endpoints.
+type Dialer interface {
+	Dial(ctx context.Context, endpoint string) (Link, error)
+}
+
+var (
+	encMode = mustEnc()
+	decMode = mustDec()
+)
+
+func mustEnc() cbor.EncMode {
+	m, err := cbor.CoreDetEncOptions().EncMode()
+	if err != nil {
+		panic(err) // fixed options: cannot happen
+	}
+	return m
+}
+
+func mustDec() cbor.DecMode {
+	m, err := cbor.DecOptions{
+		DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxNestedLevels: 8, MaxArrayElements: 4096, MaxMapPairs: 1024,
+		IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden,
+	}.DecMode()
+	if err != nil {
+		panic(err) // fixed options: cannot happen
+	}
+	return m
+}
+
+// EncodeMessage writes a message as one frame of at most MaxMessage bytes.
+func EncodeMessage(m Message) ([]byte, error) {
+	b, err := encMode.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode message: %w", err)
+	}
+	if len(b) > MaxMessage {
+		return nil, fmt.Errorf("encode message: %d bytes are more than %d", len(b), MaxMessage)
+	}
+	return b, nil
+}
+
+// DecodeMessage reads one frame. Unknown fields are ignored, so a newer peer may add some.
+func DecodeMessage(b []byte) (Message, error) {
+	var m Message
+	if len(b) > MaxMessage {
+		return m, fmt.Errorf("decode message: %d bytes are more than %d", len(b), MaxMessage)
+	}
+	if err := decMode.Unmarshal(b, &m); err != nil {
+		return Message{}, fmt.Errorf("decode message: %w", err)
+	}
+	return m, nil
+}

@@ -1,0 +1,213 @@
+// Sessions: a daemon's side of the agent family. It holds the links of the agents that chose this daemon.
+
+package runner
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
+)
+
+// Database is what the job plane needs of roles/store for everything that no
+// fence protects: one batch is one implicit transaction and one round trip.
+// What its callbacks read counts only after Batch has returned nil.
+type Database interface {
+	Batch(ctx context.Context, fill func(*pgx.Batch)) error
+}
+
+// SessionsConfig is everything Sessions use of the outside.
+type SessionsConfig struct {
+	Store  Database
+	Node   string // this daemon's node id
+	Wake   func() // called after agents became free: there may be something to lease; may be nil
+	Timing Timing
+	Logger *slog.Logger
+}
+
+// Sessions serve the agents that linked to this daemon. Leases are read from and
+// written to the database only, so that any other daemon can go on with them.
+type Sessions struct {
+	cfg  SessionsConfig
+	log  *slog.Logger
+	wake chan struct{}
+	door chan struct{} // one hello at a time, so that live and the database agree on an agent's newest link
+
+	mu   sync.Mutex
+	live map[string]*session // by agent id
+}
+
+// NewSessions makes the daemon's side. Run it, and Serve every link.
+func NewSessions(cfg SessionsConfig) *Sessions {
+	cfg.Timing = cfg.Timing.WithDefaults()
+	if cfg.Wake == nil {
+		cfg.Wake = func() {}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Sessions{cfg: cfg, log: cfg.Logger, wake: make(chan struct{}, 1), door: make(chan struct{}, 1), live: map[string]*session{}}
+}
+
+// Wake hints that orders for agents of this daemon may be waiting. It never blocks.
+func (s *Sessions) Wake() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Agents returns the ids of the agents linked here now, for introspection.
+func (s *Sessions) Agents() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ids := make([]string, 0, len(s.live))
+	for id := range s.live {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// Run takes orders from the database and sends them until ctx ends.
+func (s *Sessions) Run(ctx context.Context) error {
+	tick := time.NewTicker(s.cfg.Timing.Poll)
+	defer tick.Stop()
+	for {
+		if err := s.deliver(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("orders could not be read", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+		case <-tick.C:
+		}
+	}
+}
+
+// deliver claims the open orders of the agents linked here and sends them, and
+// sends the cancellations of their leases.
+func (s *Sessions) deliver(ctx context.Context) error {
+	s.mu.Lock()
+	byAgent := make(map[string]*session, len(s.live))
+	agents, links := make([]string, 0, len(s.live)), make([]string, 0, len(s.live))
+	for id, l := range s.live {
+		byAgent[id] = l
+		agents, links = append(agents, id), append(links, l.id)
+	}
+	s.mu.Unlock()
+	if len(agents) == 0 {
+		return nil
+	}
+	ctx, done := context.WithTimeout(ctx, s.cfg.Timing.Request)
+	defer done()
+	var out []addressed
+	err := s.cfg.Store.Batch(ctx, func(b *pgx.Batch) {
+		queueClaims(b, agents, links, s.cfg.Timing.Claim, &out)
+		queueCancels(b, agents, &out)
+	})
+	if err != nil {
+		return fmt.Errorf("claim orders: %w", err)
+	}
+	for _, m := range out {
+		byAgent[m.agent].post(m.message)
+	}
+	return nil
+}
+
+// addressed is a message for one agent.
+type addressed struct {
+	agent   string
+	message Message
+}
+
+// Serve handles one agent's link until it breaks or ctx ends, and closes it.
+// agent is the id in the peer's certificate: what it says never names another.
+func (s *Sessions) Serve(ctx context.Context, agent string, link Link) error {
+	defer link.Close()
+	helloCtx, done := context.WithTimeout(ctx, s.cfg.Timing.Request)
+	defer done()
+	m, err := link.Receive(helloCtx)
+	if err != nil {
+		return fmt.Errorf("agent %s: hello: %w", agent, err)
+	}
+	if err := admissible(agent, m.Hello); err != nil {
+		_ = link.Send(helloCtx, Message{Goodbye: &Goodbye{Reason: err.Error()}}) // the link closes either way
+		return fmt.Errorf("agent %s: %w", agent, err)
+	}
+	id, err := ulid.New(ulid.Now(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("agent %s: link id: %w", agent, err)
+	}
+	l := newSession(s, agent, id.String(), link)
+	defer s.unregister(ctx, l)
+	welcome, err := s.register(helloCtx, l, *m.Hello)
+	if err != nil {
+		return fmt.Errorf("agent %s: register: %w", agent, err)
+	}
+	l.post(Message{Welcome: &welcome}) // first in the outbox, before any order
+	s.log.Info("agent linked", "agent", agent, "link", l.id, "session", m.Hello.Session, "leases", len(welcome.Keep))
+	s.Wake()
+	s.cfg.Wake()
+	err = l.serve(ctx)
+	s.log.Info("agent's link ended", "agent", agent, "link", l.id, "err", err)
+	return err
+}
+
+func admissible(agent string, h *Hello) error {
+	switch {
+	case h == nil:
+		return errors.New("the first message is no hello")
+	case h.Protocol != ProtocolVersion:
+		return fmt.Errorf("agent protocol %d: this daemon speaks %d", h.Protocol, ProtocolVersion)
+	case agent == "" || h.Session == "" || len(h.Session) > 64 || len(h.Build) > MaxName:
+		return errors.New("agent id, session or build is malformed")
+	case h.Slots < 1 || h.Slots > MaxSlots:
+		return fmt.Errorf("%d slots are not within 1 and %d", h.Slots, MaxSlots)
+	}
+	return ValidateLabels(h.Labels)
+}
+
+// register makes the link the agent's current one, in the database and here,
+// and closes an older one.
+func (s *Sessions) register(ctx context.Context, l *session, h Hello) (Welcome, error) {
+	select {
+	case s.door <- struct{}{}:
+		defer func() { <-s.door }()
+	case <-ctx.Done():
+		return Welcome{}, ctx.Err()
+	}
+	welcome, err := s.record(ctx, l, h)
+	if err != nil {
+		return Welcome{}, err
+	}
+	s.mu.Lock()
+	old := s.live[l.agent]
+	s.live[l.agent] = l
+	s.mu.Unlock()
+	if old != nil {
+		old.cut(errors.New("the agent opened a newer link"))
+	}
+	return welcome, nil
+}
+
+// unregister tells the database that the link is gone, unless a newer one has replaced it.
+func (s *Sessions) unregister(ctx context.Context, l *session) {
+	s.mu.Lock()
+	if s.live[l.agent] == l {
+		delete(s.live, l.agent)
+	}
+	s.mu.Unlock()
+	// ctx may have ended with the link; its bound does not depend on it.
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer done()
+	if err := s.cfg.Store.Batch(ctx, func(b *pgx.Batch) { queueUnlink(b, l.agent, l.id) }); err != nil {
+		s.log.Debug("the end of a link could not be recorded; it will look stale instead", "agent", l.agent, "err", err)
+	}
+}

@@ -1,0 +1,181 @@
+// What a client submits: the run specification, its bounds and its refusals.
+
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Bounds of a run specification. All sizes are in bytes.
+const (
+	MaxJobs           = 2000
+	MaxName           = 128
+	MaxArguments      = 256
+	MaxArgumentBytes  = 32 << 10 // all arguments of a job together
+	MaxVariables      = 256
+	MaxVariableBytes  = 32 << 10 // all names and values of a job together
+	MaxLabels         = 32
+	MaxLabel          = 64
+	MaxIdempotencyKey = 128
+	MaxAttemptLimit   = 10
+	MaxTimeout        = 24 * time.Hour
+
+	DefaultTimeout      = time.Hour
+	DefaultAttemptLimit = 3
+)
+
+// Duration is a time.Duration that reads and writes as text such as "90s" or "5m".
+type Duration time.Duration
+
+// MarshalText writes the duration as Go writes it.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads what time.ParseDuration reads.
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	if err != nil {
+		return fmt.Errorf("duration %q: write a number and a unit, such as \"90s\" or \"5m\"", b)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// RunSpec is the body of POST /v1/runs.
+type RunSpec struct {
+	Name string    `json:"name"`
+	Jobs []JobSpec `json:"jobs"` // 1 to MaxJobs, all independent of each other
+}
+
+// JobSpec is one command to run.
+type JobSpec struct {
+	Name         string            `json:"name"`                    // unique within the run
+	Argv         []string          `json:"argv"`                    // the program and its arguments; no shell is involved
+	Env          map[string]string `json:"env,omitempty"`           // added to the agent's small base environment
+	Labels       []string          `json:"labels,omitempty"`        // the agent must carry all of them
+	Priority     int               `json:"priority,omitempty"`      // -100 to 100, higher first
+	Timeout      Duration          `json:"timeout,omitempty"`       // 0 means DefaultTimeout
+	AttemptLimit int               `json:"attempt_limit,omitempty"` // 1 to MaxAttemptLimit; 0 means DefaultAttemptLimit
+}
+
+// normal returns the specification with its defaults filled in and labels sorted.
+func (s RunSpec) normal() RunSpec {
+	s.Jobs = slices.Clone(s.Jobs)
+	for i := range s.Jobs {
+		j := &s.Jobs[i]
+		if j.Timeout == 0 {
+			j.Timeout = Duration(DefaultTimeout)
+		}
+		if j.AttemptLimit == 0 {
+			j.AttemptLimit = DefaultAttemptLimit
+		}
+		j.Labels = slices.Compact(slices.Sorted(slices.Values(j.Labels)))
+	}
+	return s
+}
+
+// Validate says what is wrong with the specification, naming the job and the field; nil when nothing is.
+func (s RunSpec) Validate() error {
+	if err := name("name", s.Name); err != nil {
+		return err
+	}
+	if len(s.Jobs) == 0 || len(s.Jobs) > MaxJobs {
+		return fmt.Errorf("jobs: a run has 1 to %d jobs, this one has %d", MaxJobs, len(s.Jobs))
+	}
+	seen := make(map[string]int, len(s.Jobs))
+	for i, j := range s.Jobs {
+		if err := j.validate(); err != nil {
+			return fmt.Errorf("jobs[%d].%w", i, err)
+		}
+		if first, dup := seen[j.Name]; dup {
+			return fmt.Errorf("jobs[%d].name: %q is already the name of jobs[%d]", i, j.Name, first)
+		}
+		seen[j.Name] = i
+	}
+	return nil
+}
+
+func (j JobSpec) validate() error {
+	if err := name("name", j.Name); err != nil {
+		return err
+	}
+	if len(j.Argv) == 0 || j.Argv[0] == "" {
+		return errors.New("argv: the program to run is missing")
+	}
+	if err := texts("argv", j.Argv, MaxArguments, MaxArgumentBytes); err != nil {
+		return err
+	}
+	pairs := make([]string, 0, len(j.Env))
+	for k, v := range j.Env {
+		if k == "" || strings.Contains(k, "=") {
+			return fmt.Errorf("env: %q is no variable name", k)
+		}
+		pairs = append(pairs, k+"="+v)
+	}
+	if err := texts("env", pairs, MaxVariables, MaxVariableBytes); err != nil {
+		return err
+	}
+	if err := ValidateLabels(j.Labels); err != nil {
+		return err
+	}
+	switch {
+	case j.Priority < -100 || j.Priority > 100:
+		return fmt.Errorf("priority: %d is not within -100 and 100", j.Priority)
+	case j.Timeout != 0 && (j.Timeout < Duration(time.Millisecond) || j.Timeout > Duration(MaxTimeout)):
+		return fmt.Errorf("timeout: %s is not within 1ms and %s", time.Duration(j.Timeout), MaxTimeout)
+	case j.AttemptLimit < 0 || j.AttemptLimit > MaxAttemptLimit:
+		return fmt.Errorf("attempt_limit: %d is not within 1 and %d", j.AttemptLimit, MaxAttemptLimit)
+	}
+	return nil
+}
+
+// ValidateLabels says what is wrong with a set of labels; nil when nothing is.
+func ValidateLabels(labels []string) error {
+	if len(labels) > MaxLabels {
+		return fmt.Errorf("labels: %d are more than %d", len(labels), MaxLabels)
+	}
+	for _, l := range labels {
+		if l == "" || len(l) > MaxLabel || strings.IndexFunc(l, isNotNameRune) >= 0 {
+			return fmt.Errorf("labels: %q is not 1 to %d letters, digits or any of . _ - / : =", l, MaxLabel)
+		}
+	}
+	return nil
+}
+
+func name(field, s string) error {
+	if s == "" || len(s) > MaxName {
+		return fmt.Errorf("%s: %d bytes are not within 1 and %d", field, len(s), MaxName)
+	}
+	for _, r := range s {
+		if r == utf8.RuneError || r < ' ' || r == 0x7f {
+			return fmt.Errorf("%s: %q has a control character or is not UTF-8", field, s)
+		}
+	}
+	return nil
+}
+
+func texts(field string, all []string, count, size int) error {
+	if len(all) > count {
+		return fmt.Errorf("%s: %d are more than %d", field, len(all), count)
+	}
+	total := 0
+	for _, s := range all {
+		total += len(s)
+		// PostgreSQL stores neither; an exec'd program could not receive a NUL either.
+		if !utf8.ValidString(s) || strings.ContainsRune(s, 0) {
+			return fmt.Errorf("%s: %.64q is not UTF-8 or contains a NUL", field, s)
+		}
+	}
+	if total > size {
+		return fmt.Errorf("%s: %d bytes are more than %d", field, total, size)
+	}
+	return nil
+}
+
+func isNotNameRune(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-/:=", r))
+}

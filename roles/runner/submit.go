@@ -1,0 +1,112 @@
+// Submitting a run: one transaction, unfenced, on any daemon; the rows are the client's.
+
+package runner
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/forgeyard/forgeyard/cluster/access"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/oklog/ulid/v2"
+)
+
+// ErrKeyReused (FY-RUN-002): the idempotency key came with another specification before.
+var ErrKeyReused = &access.Fault{
+	Status: http.StatusConflict, Code: "FY-RUN-002", Message: "the idempotency key belongs to another run specification",
+	Hint: "use a new key for a new run",
+}
+
+// ErrSpec (FY-RUN-001): the specification is refused; the message names the field.
+var ErrSpec = &access.Fault{
+	Status: http.StatusUnprocessableEntity, Code: "FY-RUN-001", Message: "the run specification is refused",
+	Hint: "correct the named field and submit again",
+}
+
+const insertRunSQL = `INSERT INTO forge.runs (id, name, idempotency_key, request_digest) VALUES ($1, $2, nullif($3, ''), $4)
+ON CONFLICT (idempotency_key) DO NOTHING`
+
+// The jobs follow the run only if this transaction inserted it. The order of
+// the array becomes the order of the queue.
+const insertJobsSQL = `
+INSERT INTO forge.jobs (id, run_id, name, argv, env, labels, priority, timeout_ms, attempt_limit)
+SELECT j.id, $1, j.name, j.argv, j.env, j.labels, j.priority, j.timeout_ms, j.attempt_limit
+  FROM jsonb_to_recordset($2::jsonb) WITH ORDINALITY
+       AS j(id text, name text, argv text[], env jsonb, labels text[], priority smallint, timeout_ms integer, attempt_limit smallint, n bigint)
+ WHERE EXISTS (SELECT FROM forge.runs WHERE id = $1)
+ ORDER BY j.n`
+
+// jobRow is a job as insertJobsSQL reads it.
+type jobRow struct {
+	ID           string            `json:"id"`
+	Name         string            `json:"name"`
+	Argv         []string          `json:"argv"`
+	Env          map[string]string `json:"env"`
+	Labels       []string          `json:"labels"`
+	Priority     int               `json:"priority"`
+	TimeoutMS    int64             `json:"timeout_ms"`
+	AttemptLimit int               `json:"attempt_limit"`
+}
+
+// Submit stores a run and its jobs, queued, and returns the run's id. With a
+// key, submitting the same specification again returns the first run's id;
+// created tells which it was. Errors: ErrSpec, ErrKeyReused, and the database's.
+func Submit(ctx context.Context, db Database, spec RunSpec, key string) (id string, created bool, err error) {
+	if err := spec.Validate(); err != nil {
+		return "", false, ErrSpec.Because("%v", err)
+	}
+	if len(key) > MaxIdempotencyKey || key != "" && name("idempotency key", key) != nil {
+		return "", false, ErrSpec.Because("the idempotency key is not 1 to %d printable bytes", MaxIdempotencyKey)
+	}
+	spec = spec.normal()
+	ids := ulid.Monotonic(rand.Reader, 0)
+	newID := func() string { return ulid.MustNew(ulid.Now(), ids).String() } // the entropy of crypto/rand does not fail
+	id = newID()
+	rows := make([]jobRow, len(spec.Jobs))
+	for i, j := range spec.Jobs {
+		rows[i] = jobRow{
+			ID: newID(), Name: j.Name, Argv: j.Argv, Env: j.Env, Labels: j.Labels, Priority: j.Priority,
+			TimeoutMS: time.Duration(j.Timeout).Milliseconds(), AttemptLimit: j.AttemptLimit,
+		}
+		if rows[i].Env == nil {
+			rows[i].Env = map[string]string{}
+		}
+		if rows[i].Labels == nil {
+			rows[i].Labels = []string{}
+		}
+	}
+	canonical, err := json.Marshal(spec)
+	if err != nil {
+		return "", false, fmt.Errorf("submit: %w", err)
+	}
+	jobs, err := json.Marshal(rows)
+	if err != nil {
+		return "", false, fmt.Errorf("submit: %w", err)
+	}
+	digest := sha256.Sum256(canonical)
+
+	var found string
+	var stored []byte
+	err = db.Batch(ctx, func(b *pgx.Batch) {
+		b.Queue(insertRunSQL, id, spec.Name, key, digest[:]).Exec(func(tag pgconn.CommandTag) error {
+			created = tag.RowsAffected() == 1
+			return nil
+		})
+		b.Queue(insertJobsSQL, id, jobs)
+		b.Queue(`SELECT id, request_digest FROM forge.runs WHERE id = $1 OR idempotency_key = nullif($2, '')`, id, key).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&found, &stored) })
+	})
+	switch {
+	case err != nil:
+		return "", false, fmt.Errorf("submit: %w", err)
+	case string(stored) != string(digest[:]):
+		return "", false, ErrKeyReused
+	}
+	return found, created, nil
+}

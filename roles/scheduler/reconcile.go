@@ -1,0 +1,104 @@
+// What a new SchedulerLeader does before it leases anything (§85, §88, §244), and the upkeep of orders.
+
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/forgeyard/forgeyard/cluster"
+)
+
+// Orders that nobody has delivered must carry the current epoch, or agents that
+// have seen it refuse them. Locked in lease order; daemons that are claiming a
+// row are waited for and skip it themselves.
+const restampSQL = `
+WITH stale AS (
+  SELECT d.lease_id FROM forge.dispatch d
+   WHERE d.state = 'open' AND (d.generation, d.epoch) <> (coordination.fenced_generation(), coordination.fenced_epoch())
+   ORDER BY d.lease_id FOR UPDATE)
+UPDATE forge.dispatch d SET epoch = coordination.fenced_epoch(), generation = coordination.fenced_generation(),
+       claimed_by = NULL, claimed_at = NULL
+  FROM stale WHERE d.lease_id = stale.lease_id`
+
+// An open order whose lease has ended is nobody's to deliver.
+const voidSQL = `
+WITH dead AS (
+  SELECT d.lease_id FROM forge.dispatch d JOIN forge.leases l ON l.id = d.lease_id
+   WHERE d.state = 'open' AND l.state <> 'active'
+   ORDER BY d.lease_id FOR UPDATE OF d)
+UPDATE forge.dispatch d SET state = 'void' FROM dead WHERE d.lease_id = dead.lease_id`
+
+const scanSQL = `
+SELECT (SELECT count(*) FROM forge.jobs WHERE state = 'queued'),
+       (SELECT count(*) FROM forge.leases WHERE state = 'active'),
+       (SELECT count(*) FROM forge.dispatch WHERE state = 'open'),
+       (SELECT count(*) FROM forge.agents WHERE link IS NOT NULL AND last_seen > (SELECT coordination.clock()) - $1::interval)`
+
+// Scan is what reconciliation found.
+type Scan struct {
+	Eligible int           // queued jobs
+	Active   int           // active leases
+	Orders   int           // orders not yet delivered
+	Agents   int           // agents that can take work now
+	Outage   time.Duration // scheduler-less time that was given back to every active lease
+	Restamp  int           // orders that now carry this epoch
+	Void     int           // orders whose lease had ended
+}
+
+func (s Scan) String() string {
+	return fmt.Sprintf("%d jobs queued, %d leases active (extended by %s), %d orders open (%d re-stamped, %d void), %d agents linked",
+		s.Eligible, s.Active, s.Outage.Round(time.Millisecond), s.Orders, s.Restamp, s.Void, s.Agents)
+}
+
+// Reconcile runs with the fence raised and before any loop.
+func (s *Scheduler) Reconcile(ctx context.Context, g cluster.RoleGuard) (string, error) {
+	found, err := s.Recover(ctx, g)
+	if err != nil {
+		return "", err
+	}
+	s.cfg.Dispatched()
+	s.Wake()
+	return found.String(), nil
+}
+
+// Recover gives back the time of the outage first, then makes open orders its
+// own, then scans: eligible jobs, active leases, open orders, agents. All in
+// one fenced transaction, so that a leader which dies here leaves all or nothing.
+func (s *Scheduler) Recover(ctx context.Context, g cluster.RoleGuard) (Scan, error) {
+	var found Scan
+	var restamped, voided int64
+	err := s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) {
+		advance(b, 0, &found.Outage)
+		b.Queue(voidSQL).Exec(affected(&voided))
+		b.Queue(restampSQL).Exec(affected(&restamped))
+		b.Queue(scanSQL, s.cfg.AgentTTL).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&found.Eligible, &found.Active, &found.Orders, &found.Agents)
+		})
+	})
+	if err != nil {
+		return Scan{}, fmt.Errorf("reconcile: %w", err)
+	}
+	found.Restamp, found.Void = int(restamped), int(voided)
+	return found, nil
+}
+
+// dispatch keeps the orders in shape: a daemon opens one again when its agent
+// never learned that it may start, and that order still has an older epoch.
+func (s *Scheduler) dispatch(ctx context.Context, g cluster.RoleGuard) (more bool, err error) {
+	var restamped, voided int64
+	err = s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) {
+		b.Queue(voidSQL).Exec(affected(&voided))
+		b.Queue(restampSQL).Exec(affected(&restamped))
+	})
+	if err != nil {
+		return false, fmt.Errorf("keep orders: %w", err)
+	}
+	if restamped > 0 {
+		s.cfg.Dispatched()
+	}
+	return false, nil
+}
