@@ -181,7 +181,7 @@ BEGIN
   SELECT f.* INTO held FROM coordination.fence f WHERE f.role = p_role;
   IF NOT FOUND THEN
     -- Never raised: the history is that on which the cluster claimed the database, at no epoch.
-    SELECT c.generation, 0 AS epoch, '' AS owner, '' AS incarnation, c.system_identifier, c.timeline INTO held FROM coordination.cluster c;
+    SELECT c.generation, 0::bigint AS epoch, ''::text AS owner, ''::text AS incarnation, c.system_identifier, c.timeline INTO held FROM coordination.cluster c;
   END IF;
   IF held.generation IS NULL OR held.generation < p_generation THEN
     RETURN false;

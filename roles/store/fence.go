@@ -40,7 +40,10 @@ func authorityOf(g cluster.RoleGuard) authority {
 // Fenced returns (Classify tells which it was); any other error left nothing
 // behind and the guard goes on.
 //
-// fill must not queue BEGIN, COMMIT or a statement that changes the isolation level.
+// fill must not queue BEGIN, COMMIT or a statement that changes the isolation
+// level. A callback that returns an error (pgx.ErrNoRows among them) hides the
+// commit's answer, so it makes the outcome unknown: let callbacks note what
+// they saw and return nil.
 func (s *Store) Fenced(ctx context.Context, g cluster.RoleGuard, fill func(*pgx.Batch)) error {
 	if err := g.Check(); err != nil {
 		return err
@@ -71,7 +74,7 @@ func (s *Store) sendFenced(ctx context.Context, p *pgxpool.Pool, a authority, st
 		if err := still(); err != nil {
 			return err
 		}
-		return c.SendBatch(ctx, b).Close()
+		return send(ctx, c, b)
 	})
 }
 

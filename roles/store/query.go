@@ -73,8 +73,19 @@ func (s *Store) Batch(ctx context.Context, fill func(*pgx.Batch)) error {
 	b := &pgx.Batch{}
 	fill(b)
 	return s.use(ctx, s.app, func(ctx context.Context, c *pgx.Conn) error {
-		return c.SendBatch(ctx, b).Close()
+		return send(ctx, c, b)
 	})
+}
+
+// send runs a batch as one implicit transaction. An error that is not the
+// server's (the reply was lost, or a callback failed while the statements went
+// on) hides whether the commit came: it is marked unknown.
+func send(ctx context.Context, c *pgx.Conn, b *pgx.Batch) error {
+	err := c.SendBatch(ctx, b).Close()
+	if err != nil && state(err) == "" && !pgconn.SafeToRetry(err) {
+		return ErrUnknown.Wrap(err, "")
+	}
+	return err
 }
 
 // Tx runs f in one READ COMMITTED transaction. It commits when f returns nil
