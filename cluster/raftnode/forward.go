@@ -4,9 +4,6 @@ package raftnode
 
 import (
 	"context"
-	"errors"
-
-	"github.com/fxamacker/cbor/v2"
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/fsm"
@@ -29,14 +26,14 @@ type proposeReply struct {
 func (n *Node) forward(ctx context.Context, leader fsm.NodeID, data []byte) (cluster.Commit, error) {
 	var reply proposeReply
 	if err := n.cfg.Control.Call(ctx, leader, transport.FamilyControl, methodPropose, proposeRequest{Proposal: data}, &reply); err != nil {
-		return cluster.Commit{}, fromWire(err)
+		return cluster.Commit{}, CallError(err)
 	}
 	return cluster.Commit{Result: reply.Result, Index: reply.Index, Term: reply.Term}, nil
 }
 
 func (n *Node) handlePropose(ctx context.Context, from transport.Peer, body []byte) (any, error) {
 	var req proposeRequest
-	if err := decode(body, &req); err != nil {
+	if err := DecodeRequest(body, &req); err != nil {
 		return nil, err
 	}
 	member, err := n.sender(from)
@@ -104,36 +101,4 @@ func (n *Node) sender(from transport.Peer) (fsm.NodeID, error) {
 		return fsm.NodeID{}, ErrNotPermitted.Wrap(nil, "node %s is not a member", id)
 	}
 	return id, nil
-}
-
-// fromWire gives a failed call's error its kind and code back.
-func fromWire(err error) error {
-	var own *cluster.Error
-	var wire interface {
-		WireFields() (kind uint8, code, message, hint string, outcomeUnknown bool)
-	}
-	switch {
-	case errors.As(err, &own):
-		return own
-	case errors.As(err, &wire):
-		e := cluster.FromWireFields(wire.WireFields())
-		e.Err = err
-		return e
-	}
-	return ErrTimeout.Wrap(err, "the leader did not answer")
-}
-
-// decode reads a request within bounds; the transport bounded its size.
-func decode(body []byte, into any) error {
-	mode, err := cbor.DecOptions{
-		DupMapKey: cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden,
-		MaxNestedLevels: 8, MaxArrayElements: 256, MaxMapPairs: 256,
-	}.DecMode()
-	if err == nil {
-		err = mode.Unmarshal(body, into)
-	}
-	if err != nil {
-		return ErrNotPermitted.Wrap(err, "the request cannot be read")
-	}
-	return nil
 }

@@ -99,7 +99,7 @@ func (n *Node) ping(leader fsm.NodeID) {
 // handlePing answers only while this node leads with a majority behind it.
 func (n *Node) handlePing(_ context.Context, from transport.Peer, body []byte) (any, error) {
 	var req pingRequest
-	if err := decode(body, &req); err != nil {
+	if err := DecodeRequest(body, &req); err != nil {
 		return nil, err
 	}
 	member, err := n.sender(from)

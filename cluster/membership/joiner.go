@@ -1,0 +1,124 @@
+// Joining, the new node's side (§62): find the leader, redeem the token, then ask for the log until it comes.
+
+package membership
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/raftnode"
+	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/transport"
+)
+
+// Joiner is a node on its way into the cluster.
+type Joiner struct {
+	Control Control
+	Seeds   []string   // addresses of members, any of them
+	Member  fsm.Member // what this node says of itself
+	Logger  *slog.Logger
+}
+
+const (
+	joinPauseMin = 200 * time.Millisecond
+	joinPauseMax = 5 * time.Second
+	joinCall     = 5 * time.Second
+	maxRedirects = 3
+)
+
+// Join redeems the token and returns the members it may trust from now on. It
+// tries all seeds again and again until ctx ends; a refusal that is final for
+// this token or id ends it at once (JoinRejected, IncompatibleVersion).
+func (j *Joiner) Join(ctx context.Context, token Token) (fsm.View, error) {
+	if _, err := token.hash(); err != nil {
+		return fsm.View{}, err
+	}
+	return j.repeat(ctx, joinRequest{Step: stepRedeem, Token: string(token), Member: j.Member}, func(fsm.View) bool { return true })
+}
+
+// Settle tells the leader that this node listens, until joined says that the
+// log has reached it. It also serves a node that crashed between the two steps.
+func (j *Joiner) Settle(ctx context.Context, joined func() bool) error {
+	_, err := j.repeat(ctx, joinRequest{Step: stepListen, Member: j.Member}, func(fsm.View) bool { return joined() })
+	return err
+}
+
+// CheckNoCluster refuses a bootstrap where a seed answers for a cluster (§60):
+// founding a second one beside it would split the fleet. Silent seeds do not stop it.
+func (j *Joiner) CheckNoCluster(ctx context.Context) error {
+	for _, seed := range j.Seeds {
+		var reply joinReply
+		call, cancel := context.WithTimeout(ctx, joinCall)
+		peer, err := j.Control.CallAddr(call, seed, transport.FamilyControl, methodJoin, joinRequest{Step: stepLook, Member: j.Member}, &reply)
+		cancel()
+		if err == nil && reply.View.Initialised() && peer.Node() != j.Member.Node {
+			return ErrClusterExists.Wrap(nil, "seed %s (node %s) belongs to cluster %s", seed, peer.Node(), reply.View.ClusterID)
+		}
+	}
+	return ctx.Err()
+}
+
+func (j *Joiner) repeat(ctx context.Context, req joinRequest, done func(fsm.View) bool) (fsm.View, error) {
+	pause := joinPauseMin
+	for {
+		v, err := j.askAny(ctx, req)
+		if err == nil && done(v) {
+			return v, nil
+		}
+		if err != nil && final(err) {
+			return fsm.View{}, err
+		}
+		if err == nil {
+			pause = joinPauseMin
+		} else if j.Logger != nil {
+			j.Logger.Info("joining: no success yet", "error", err, "again_in", pause)
+		}
+		select {
+		case <-ctx.Done():
+			return fsm.View{}, errors.Join(err, ctx.Err())
+		case <-time.After(pause):
+		}
+		if err != nil {
+			pause = min(2*pause, joinPauseMax)
+		}
+	}
+}
+
+// final reports whether asking again, or another seed, cannot help.
+func final(err error) bool {
+	k := cluster.KindOf(err)
+	return k == cluster.JoinRejected || k == cluster.IncompatibleVersion
+}
+
+// askAny asks one seed after the other and follows each to the leader.
+func (j *Joiner) askAny(ctx context.Context, req joinRequest) (fsm.View, error) {
+	last := error(ErrNoSeed.Wrap(nil, "no seed is configured"))
+	for _, seed := range j.Seeds {
+		v, err := j.ask(ctx, seed, req)
+		if err == nil || final(err) {
+			return v, err
+		}
+		last = err
+	}
+	return fsm.View{}, last
+}
+
+func (j *Joiner) ask(ctx context.Context, addr string, req joinRequest) (fsm.View, error) {
+	for range maxRedirects {
+		var reply joinReply
+		call, cancel := context.WithTimeout(ctx, joinCall)
+		_, err := j.Control.CallAddr(call, addr, transport.FamilyControl, methodJoin, req, &reply)
+		cancel()
+		if err != nil {
+			return fsm.View{}, raftnode.CallError(err)
+		}
+		if reply.Leader.IsZero() {
+			return reply.View, nil
+		}
+		addr = string(reply.Endpoint)
+	}
+	return fsm.View{}, cluster.ErrNotLeader.Wrap(nil, "the members do not agree on a leader yet")
+}
