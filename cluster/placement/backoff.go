@@ -41,9 +41,11 @@ type failure struct {
 	until time.Time
 }
 
-// activity is when the grant of an epoch was last seen active, or first seen.
+// activity is when a role was last seen active with its owner, or first seen
+// there. A renewed grant does not start it anew: an owner that renews for ever
+// without becoming active loses the role like any other.
 type activity struct {
-	epoch fsm.Epoch
+	owner fsm.IncarnationID
 	last  time.Time
 }
 
@@ -73,7 +75,7 @@ func (b Backoff) blocks(role fsm.Role, n fsm.NodeID, now time.Time) bool {
 	return now.Before(b.failures[place{role, n}].until)
 }
 
-// inactive is how long the current grant of the role has not been active.
+// inactive is how long the role has not been active with its current owner.
 func (b Backoff) inactive(role fsm.Role, now time.Time) time.Duration {
 	return now.Sub(b.activity[role].last)
 }
@@ -137,8 +139,8 @@ func (b Backoff) fail(at place, now time.Time) {
 }
 
 func (a activity) observe(g fsm.RoleGrant, p *planner) activity {
-	if a.epoch != g.Epoch {
-		return activity{epoch: g.Epoch, last: p.Now}
+	if a.owner != g.Incarnation || a.last.IsZero() {
+		return activity{owner: g.Incarnation, last: p.Now}
 	}
 	r, ok := p.reports[g.Owner]
 	if !ok || r.Incarnation != g.Incarnation {

@@ -1,0 +1,116 @@
+// Tests of single plans: who may plan, what memory is kept, how the back-off grows.
+
+package placement
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+func TestOnlyTheLeaderPlans(t *testing.T) {
+	s := newSim(t, 3)
+	in := s.input()
+	in.Self = s.order[0]
+	cmds, _ := Plan(in)
+	require.Empty(t, cmds, "before any leadership")
+
+	s.elect(1)
+	in = s.input()
+	in.Self = s.order[1]
+	cmds, next := Plan(in)
+	require.Empty(t, cmds)
+	require.Equal(t, in.Backoff, next)
+}
+
+func TestCommandsCarryExactExpectations(t *testing.T) {
+	s := newSim(t, 3)
+	s.elect(1)
+	cmds, _ := Plan(s.input())
+	require.Len(t, cmds, 4)
+	m, _ := s.state.View().Member(s.order[0])
+	require.Equal(t, fsm.AssignRole{Leader: s.state.View().LeaderEpoch, Role: fsm.SchedulerLeader, Owner: m.Node, Incarnation: m.Incarnation}, cmds[0])
+
+	s.settle()
+	s.elect(2)
+	cmds, _ = Plan(s.input())
+	require.Len(t, cmds, 4)
+	for _, c := range cmds {
+		a := c.(fsm.AssignRole)
+		require.Equal(t, s.state.View().Role(a.Role).Epoch, a.ExpectedEpoch)
+		require.NotZero(t, a.ExpectedEpoch)
+	}
+}
+
+func TestBackoffDoublesAndResets(t *testing.T) {
+	s := newSim(t, 1)
+	s.elect(1)
+	s.settle()
+	var waits []time.Duration
+	for range 9 {
+		s.giveUp(fsm.SchedulerLeader)
+		failed := s.now
+		for s.owner(fsm.SchedulerLeader) == 0 {
+			s.run(step)
+		}
+		waits = append(waits, s.now.Sub(failed).Truncate(time.Second))
+	}
+	sec := time.Second
+	require.Equal(t, []time.Duration{sec, 2 * sec, 4 * sec, 8 * sec, 16 * sec, 32 * sec, 60 * sec, 60 * sec, 60 * sec}, waits)
+
+	s.run(BackoffReset)
+	s.giveUp(fsm.SchedulerLeader)
+	s.settle()
+	delays := s.memory.Delays(s.now)
+	require.Len(t, delays, 1)
+	require.Equal(t, Delay{Role: fsm.SchedulerLeader, Node: s.order[0], Failures: 1, Until: s.now.Add(time.Second)}, delays[0])
+}
+
+func TestMemoryIsOfOneLeadership(t *testing.T) {
+	s := newSim(t, 1)
+	s.elect(1)
+	s.settle()
+	s.giveUp(fsm.SchedulerLeader)
+	s.settle()
+	require.NotEmpty(t, s.memory.Delays(s.now))
+	memory := s.memory
+	s.elect(1)
+	s.memory = memory
+	s.settle()
+	require.Empty(t, s.memory.Delays(s.now), "a memory of another leadership is void")
+	require.Equal(t, 1, s.owner(fsm.SchedulerLeader))
+}
+
+// TestFollowersMissNothingAtTheEdges: fresh and silent share their bound with
+// what the owner does on its own: it revokes at cluster.ConfirmationBound.
+func TestFollowersMissNothingAtTheEdges(t *testing.T) {
+	require.Less(t, cluster.ConfirmationBound, cluster.OwnerSilence, "revocation comes before vacating")
+	s := newSim(t, 2)
+	s.node(1).pg = false
+	s.elect(1)
+	s.run(time.Second)
+	require.Equal(t, all(2), s.owners())
+	in := s.input()
+	in.Now = in.Now.Add(cluster.OwnerSilence)
+	cmds, _ := Plan(in)
+	require.Empty(t, cmds, "exactly the bound is not yet silence")
+	in.Now = in.Now.Add(time.Nanosecond)
+	cmds, _ = Plan(in)
+	require.Len(t, cmds, 4)
+}
+
+func TestPlanIgnoresReportsOfAnEarlierProcess(t *testing.T) {
+	s := newSim(t, 2)
+	s.elect(1)
+	in := s.input()
+	for i := range in.Reports {
+		in.Reports[i].Incarnation = id[fsm.IncarnationID](99)
+	}
+	in.Now = in.Now.Add(StartWait)
+	cmds, _ := Plan(in)
+	require.Empty(t, cmds)
+}
