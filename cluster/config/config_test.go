@@ -193,7 +193,8 @@ func TestElectionTimeoutMargin(t *testing.T) {
 	require.NoError(t, load(`max_rtt: "51ms", multiplier: 1.1`))
 	require.ErrorContains(t, load(`heartbeat: "600ms"`), "cluster.timers.election: 500ms must be at least the heartbeat timeout 600ms")
 	require.ErrorContains(t, load(`lease: "501ms"`), "cluster.timers.lease: 501ms must not exceed the heartbeat timeout 500ms")
-	require.ErrorContains(t, load(`lease: "1ms"`), "cluster.timers.lease: 1ms must be between 5ms and 1m")
+	require.ErrorContains(t, load(`lease: "1ms"`), "cluster.timers.lease: 1ms must be between 20ms and 10s")
+	require.ErrorContains(t, load(`lease: "124ms"`), "cluster.timers.lease: 124ms must be at least a quarter of the heartbeat timeout 500ms")
 	require.ErrorContains(t, load(`multiplier: 0.2, max_rtt: "20ms"`), "must be at least 10 times max_rtt")
 }
 

@@ -21,6 +21,10 @@ const (
 	MaxSeeds      = 64  // seed addresses
 	MaxSocketPath = 100 // bytes; the system's limit for unix sockets is 107
 	RTTMargin     = 10  // the election timeout is at least this many round trips (§185)
+
+	// MinTimer and MaxTimer bound each Raft timer after scaling.
+	MinTimer = 20 * time.Millisecond
+	MaxTimer = 10 * time.Second
 )
 
 // checker collects faults.
@@ -98,19 +102,22 @@ func (c *checker) timers() {
 		c.invalid("cluster.timers.multiplier", "", "%v must be between 0.2 and 20", t.Multiplier)
 		return
 	}
+	hint := "set cluster.timers.multiplier to scale all three together"
+	heartbeat, election, lease := t.Scaled()
 	for _, x := range []struct {
 		path string
 		d    time.Duration
-	}{{"heartbeat", t.Heartbeat}, {"election", t.Election}, {"lease", t.Lease}} {
-		if x.d < 5*time.Millisecond || x.d > time.Minute {
-			c.invalid("cluster.timers."+x.path, "", "%s must be between 5ms and 1m", x.d)
+	}{{"heartbeat", heartbeat}, {"election", election}, {"lease", lease}} {
+		if x.d < MinTimer || x.d > MaxTimer {
+			c.invalid("cluster.timers."+x.path, hint, "%s must be between %s and %s", x.d, MinTimer, MaxTimer)
 			return
 		}
 	}
-	hint := "set cluster.timers.multiplier to scale all three together"
-	heartbeat, election, lease := t.Scaled()
-	if lease > heartbeat {
+	switch {
+	case lease > heartbeat:
 		c.invalid("cluster.timers.lease", hint, "%s must not exceed the heartbeat timeout %s: a deposed leader would still act", lease, heartbeat)
+	case lease < heartbeat/4:
+		c.invalid("cluster.timers.lease", hint, "%s must be at least a quarter of the heartbeat timeout %s, or two lost heartbeats depose the leader", lease, heartbeat)
 	}
 	if heartbeat > election {
 		c.invalid("cluster.timers.election", hint, "%s must be at least the heartbeat timeout %s", election, heartbeat)

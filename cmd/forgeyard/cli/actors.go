@@ -1,0 +1,89 @@
+// forgeyard actors: the living actors and loops of one daemon.
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forgeyard/forgeyard/actors"
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/cli/client"
+)
+
+func (a *app) actorsCommand() *cobra.Command {
+	var depth int
+	var path string
+	c := &cobra.Command{
+		Use: "actors", Short: "Show the actors of the daemon that answers", Args: args(0, 0, "no arguments"),
+		Long:    "Show the actors and loops of the daemon that answers: what runs under which role and epoch, its mailbox and its restarts.",
+		Example: "  forgeyard actors\n  forgeyard actors --path roles/SchedulerLeader -o wide",
+		RunE: func(c *cobra.Command, _ []string) error {
+			q := url.Values{}
+			if depth >= 0 {
+				q.Set("depth", strconv.Itoa(depth))
+			}
+			if path != "" {
+				q.Set("path", path)
+			}
+			var f actors.Forest
+			err := a.call(c.Context(), func(ctx context.Context, c *client.Client) error { return c.Get(ctx, "/v1/cluster/actors", q, &f) })
+			if err != nil {
+				return err
+			}
+			return a.print(actorsResult(f))
+		},
+	}
+	c.Flags().IntVar(&depth, "depth", -1, "levels below the root; -1 is all")
+	c.Flags().StringVar(&path, "path", "", "only this actor and what is under it")
+	return c
+}
+
+func actorsResult(f actors.Forest) result {
+	var names []string
+	for _, i := range f.Actors {
+		names = append(names, "actor/"+i.Path)
+	}
+	return result{doc: f, names: names, draw: func(p *painter) {
+		cols := []column{
+			{head: "PATH"}, {head: "KIND", drop: 3}, {head: "EPOCH"}, {head: "GUARD"}, {head: "STATE", drop: 4}, {head: "MAILBOX"},
+			{head: "OLDEST", drop: 2}, {head: "RESTARTS"}, {head: "LAST FAILURE", drop: 1}, {head: "MESSAGES", wide: true},
+			{head: "STARTED", wide: true}, {head: "LAST SCAN", wide: true},
+		}
+		var rows [][]cell
+		for _, i := range f.Actors {
+			row := cells(i.Path, string(i.Kind), epochText(i), guardText(i), i.State, fmt.Sprint(i.MailboxDepth))
+			row = append(row, cells(span(i.OldestMessageAge.Milliseconds()), fmt.Sprint(i.Restarts), i.LastFailure,
+				fmt.Sprint(i.Messages), i.StartedAt.UTC().Format("2006-01-02T15:04:05Z"), strings.TrimSpace(i.LastScan.Result))...)
+			rows = append(rows, row)
+		}
+		p.table(cols, rows)
+		p.line("as seen by %s, read: local; %d %s, %d dead letters, %d unhandled", f.Node.String(), len(f.Actors), entries(len(f.Actors)), f.DeadLetters, f.Unhandled)
+	}}
+}
+
+func entries(n int) string {
+	if n == 1 {
+		return "entry"
+	}
+	return "entries"
+}
+
+func epochText(i actors.ActorInfo) string {
+	if i.Epoch == 0 {
+		return ""
+	}
+	return fmt.Sprint(uint64(i.Epoch))
+}
+
+func guardText(i actors.ActorInfo) string {
+	if i.GuardState == cluster.GuardNone {
+		return ""
+	}
+	return i.GuardState.String()
+}

@@ -1,0 +1,194 @@
+// Package cli is the command line: every command, one output contract, one set of exit codes.
+//
+// This file: the command tree.
+package cli
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/cli/client"
+)
+
+// Deps are the parts of the command tree that live elsewhere. A nil command is left out.
+type Deps struct {
+	Daemon *cobra.Command
+	Agent  *cobra.Command
+	Dev    *cobra.Command
+	Demo   *cobra.Command
+	// Version is the build's version, "dev" when empty.
+	Version string
+}
+
+// Run executes one command line and returns its exit code. It is everything
+// main does: args are without the program's name.
+func Run(ctx context.Context, io IO, deps Deps, args []string) int {
+	a := &app{io: io}
+	root := a.tree(deps)
+	root.SetArgs(args)
+	if err := root.ExecuteContext(ctx); err != nil {
+		return a.report(unknownCommand(root, err))
+	}
+	return ExitOK
+}
+
+// New returns the command tree, for documentation and for tests that walk it.
+func New(deps Deps) *cobra.Command { return (&app{io: System()}).tree(deps) }
+
+// app is what the commands of one invocation share.
+type app struct {
+	io        IO
+	format    string
+	colour    string
+	noColour  bool
+	noInput   bool
+	endpoints []string
+	timeout   time.Duration
+}
+
+const (
+	groupUse     = "use"
+	groupOperate = "operate"
+	groupProcess = "process"
+	groupSetup   = "setup"
+)
+
+func (a *app) tree(deps Deps) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "forgeyard",
+		Short: "A CI/CD control plane that keeps its own quorum",
+		Long:  "Forgeyard runs jobs on agents through a fleet of identical daemons that elect an owner for every responsibility.",
+	}
+	group(root)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetIn(a.io.In)
+	root.SetOut(a.io.Out)
+	root.SetErr(a.io.Err)
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usagef("see: "+c.CommandPath()+" --help", "%s", err.Error())
+	})
+	root.AddGroup(
+		&cobra.Group{ID: groupUse, Title: "Use the fleet:"}, &cobra.Group{ID: groupOperate, Title: "Operate the fleet:"},
+		&cobra.Group{ID: groupProcess, Title: "Processes:"}, &cobra.Group{ID: groupSetup, Title: "Set up:"},
+	)
+	a.globals(root)
+	add(root, groupProcess, deps.Daemon, deps.Agent, deps.Dev, deps.Demo)
+	add(root, groupUse, a.runCommand())
+	add(root, groupOperate, a.clusterCommand(), a.actorsCommand())
+	add(root, groupSetup, a.pkiCommand(), a.configCommand())
+	add(root, "", a.explainCommand(), a.versionCommand(deps.Version))
+	return root
+}
+
+// globals are the flags that every command has.
+func (a *app) globals(root *cobra.Command) {
+	f := root.PersistentFlags()
+	f.StringVarP(&a.format, "output", "o", formatTable, "output format: "+strings.Join(formats(), "|"))
+	f.StringVar(&a.colour, "color", "auto", "colour: auto|always|never")
+	f.BoolVar(&a.noColour, "no-color", false, "same as --color=never")
+	f.BoolVar(&a.noInput, "no-input", false, "never ask")
+	f.StringArrayVar(&a.endpoints, "endpoint", nil, "daemon to call: http://host:port or unix:///path; repeat it to try more (default $FORGEYARD_ENDPOINTS, then "+client.DefaultEndpoint+")")
+	f.DurationVar(&a.timeout, "timeout", 10*time.Second, "how long a call may take in all")
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return a.checkGlobals(c) }
+}
+
+func (a *app) checkGlobals(c *cobra.Command) error {
+	if !slices.Contains(formats(), a.format) {
+		bad := a.format
+		a.format = formatTable
+		return usagef("choose one of "+strings.Join(formats(), ", "), "unknown output format %q", bad)
+	}
+	if a.noColour {
+		a.colour = "never"
+	}
+	if !slices.Contains([]string{"auto", "always", "never"}, a.colour) {
+		return usagef("choose one of auto, always, never", "unknown colour mode %q", a.colour)
+	}
+	if a.timeout <= 0 {
+		return usagef("for example --timeout 10s", "%s: --timeout must be above 0", c.CommandPath())
+	}
+	return nil
+}
+
+// client makes a client for the endpoints of the flags, the environment or the default.
+func (a *app) client() (*client.Client, error) {
+	list := a.endpoints
+	if len(list) == 0 {
+		for name := range strings.SplitSeq(a.io.getenv("FORGEYARD_ENDPOINTS"), ",") {
+			if name = strings.TrimSpace(name); name != "" {
+				list = append(list, name)
+			}
+		}
+	}
+	if len(list) == 0 {
+		list = []string{client.DefaultEndpoint}
+	}
+	c, err := client.New(list)
+	if err != nil {
+		return nil, usagef("", "%s", err.Error())
+	}
+	return c, nil
+}
+
+// call runs one request within --timeout.
+func (a *app) call(ctx context.Context, do func(context.Context, *client.Client) error) error {
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	return do(ctx, c)
+}
+
+func add(parent *cobra.Command, groupID string, children ...*cobra.Command) {
+	for _, c := range children {
+		if c != nil {
+			c.GroupID = groupID
+			parent.AddCommand(c)
+		}
+	}
+}
+
+// group makes a command that only holds others: alone it shows its help, with
+// an unknown word it fails, which cobra by itself would not.
+func group(c *cobra.Command) *cobra.Command {
+	c.Args = cobra.ArbitraryArgs
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return c.Help()
+		}
+		hint := "see: " + c.CommandPath() + " --help"
+		if s := c.SuggestionsFor(args[0]); len(s) > 0 {
+			hint = "did you mean: " + c.CommandPath() + " " + s[0]
+		}
+		return usagef(hint, "unknown command %q for %q", args[0], c.CommandPath())
+	}
+	c.SuggestionsMinimumDistance = 2
+	return c
+}
+
+// args checks the number of arguments; names say what they are.
+func args(least, most int, names string) cobra.PositionalArgs {
+	return func(c *cobra.Command, given []string) error {
+		if len(given) >= least && (most < 0 || len(given) <= most) {
+			return nil
+		}
+		return usagef("usage: "+c.CommandPath()+" "+names, "%s takes %s, %d given", c.CommandPath(), names, len(given))
+	}
+}
+
+// unknownCommand makes cobra's own plain errors usage errors.
+func unknownCommand(root *cobra.Command, err error) error {
+	var known *usageError
+	if !errors.As(err, &known) && strings.HasPrefix(err.Error(), "unknown command") {
+		return usagef("see: "+root.CommandPath()+" --help", "%s", err.Error())
+	}
+	return err
+}

@@ -1,0 +1,69 @@
+// The terminal, or what stands in for it: streams, sizes and whether colour is welcome.
+
+package cli
+
+import (
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/mattn/go-isatty"
+	"golang.org/x/term"
+)
+
+// IO is the outside of a command, an argument so that tests can stand in for it.
+type IO struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Environ  []string // as os.Environ gives it
+	InTTY    bool     // a person may answer on In
+	OutTTY   bool     // a person reads Out
+	Width    int      // columns of Out; 0 is unlimited
+}
+
+// System is the process's own terminal. A terminal is recognised by its ioctl:
+// /dev/null is a character device too, and asking there would hang for ever.
+func System() IO {
+	s := IO{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(),
+		InTTY: isatty.IsTerminal(os.Stdin.Fd()), OutTTY: isatty.IsTerminal(os.Stdout.Fd()),
+	}
+	if s.OutTTY {
+		if w, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
+			s.Width = w
+		}
+		if n, err := strconv.Atoi(s.getenv("COLUMNS")); err == nil && n > 0 {
+			s.Width = n
+		}
+	}
+	return s
+}
+
+// getenv returns the last value of a variable, "" when it is not set.
+func (s IO) getenv(name string) string {
+	for _, kv := range slices.Backward(s.Environ) {
+		if n, v, ok := strings.Cut(kv, "="); ok && n == name {
+			return v
+		}
+	}
+	return ""
+}
+
+// wantsColour decides by flag, then NO_COLOR, then CLICOLOR_FORCE, then whether
+// a capable terminal shows the output.
+func (s IO) wantsColour(mode string) bool {
+	force := s.getenv("CLICOLOR_FORCE")
+	switch {
+	case mode == "never":
+		return false
+	case mode == "always":
+		return true
+	case s.getenv("NO_COLOR") != "":
+		return false
+	case force != "" && force != "0":
+		return true
+	}
+	return s.OutTTY && s.getenv("TERM") != "dumb"
+}
