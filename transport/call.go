@@ -118,24 +118,22 @@ func (e *Endpoint) call(ctx context.Context, c *conn, fam Family, method string,
 	if out, err = appendFrame(out, fam, body); err != nil {
 		return err
 	}
-	if err := s.write(ctx, out); err != nil {
-		// The peer may have refused before it read everything: its answer says more.
-		if _, answer := e.readAnswer(ctx, s); answer != nil && errors.As(answer, new(*Error)) && definite(answer) {
-			return answer
-		}
-		return unknown(c.reason(err))
-	}
-	if err := s.CloseWrite(); err != nil {
-		return unknown(c.reason(err))
+	// A peer that answers early, or refuses, stops listening before everything
+	// is written. Then its answer says more than the failed write.
+	sendErr := s.write(ctx, out)
+	if sendErr == nil {
+		sendErr = s.CloseWrite()
 	}
 	b, err := e.readAnswer(ctx, s)
-	if err != nil {
-		if definite(err) {
-			return err
-		}
-		return unknown(c.reason(err))
+	switch {
+	case err == nil:
+		return e.codec.decode(b, resp)
+	case definite(err):
+		return err
+	case sendErr != nil:
+		err = sendErr
 	}
-	return e.codec.decode(b, resp)
+	return unknown(c.reason(err))
 }
 
 // readAnswer reads the answer of a call or of a stream's opening.

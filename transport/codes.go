@@ -17,7 +17,7 @@ const (
 	CodeOK          Code = 0
 	CodeShutdown    Code = 0x01 // the peer's process stops
 	CodeNetwork     Code = 0x02 // the connection broke or could not be made
-	CodeTimeout     Code = 0x03 // the caller's deadline passed
+	CodeTimeout     Code = 0x03 // the caller's deadline passed, or it gave up
 	CodeUnknownPeer Code = 0x04 // no address is known for the node
 
 	CodeNoCertificate Code = 0x10

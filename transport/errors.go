@@ -136,15 +136,15 @@ func classify(err error) error {
 	case errors.As(err, &stream):
 		return &Error{Code: Code(stream.ErrorCode), Remote: stream.Remote}
 	case errors.As(err, &tr):
-		if tr.Remote && isAlert(tr, alertCertificateRequired) {
-			return &Error{Code: CodeNoCertificate, Remote: true, Err: err}
+		if isAlert(tr, alertCertificateRequired) {
+			return &Error{Code: CodeNoCertificate, Remote: tr.Remote, Err: err}
 		}
 		return &Error{Code: CodeNetwork, Remote: tr.Remote, Err: err}
 	case errors.As(err, &idle), errors.As(err, &hs):
 		return &Error{Code: CodeNetwork, Message: "the peer is silent", Err: err}
 	case errors.As(err, &reset):
 		return &Error{Code: CodeNetwork, Message: "the peer restarted and knows nothing of the connection", Err: err}
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, os.ErrDeadlineExceeded):
 		return &Error{Code: CodeTimeout, Err: err}
 	case errors.Is(err, net.ErrClosed), errors.Is(err, quic.ErrTransportClosed):
 		return &Error{Code: CodeShutdown, Err: err}
