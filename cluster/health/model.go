@@ -73,6 +73,7 @@ type ClusterStatus struct {
 	Header
 	Headline Headline     `json:"headline"`
 	Reasons  []string     `json:"reasons"` // why the headline is not HEALTHY; most important first
+	Notes    []string     `json:"notes"`   // what is worth knowing and changes no headline
 	Hint     string       `json:"hint,omitempty"`
 	Quorum   QuorumStatus `json:"quorum"`
 	Leader   LeaderStatus `json:"leader"`
@@ -118,7 +119,7 @@ type PostgresStatus struct {
 // RoleCounts counts roles that some process runs.
 type RoleCounts struct {
 	Active   int `json:"active"`
-	Runnable int `json:"runnable"` // roles that some node registers or owns
+	Runnable int `json:"runnable"` // roles that some node registers, owns or owned
 }
 
 // MaintenanceStatus is the committed maintenance state (§129).
@@ -170,6 +171,8 @@ type RoleRow struct {
 	Why         string            `json:"why"`
 	LastRelease *fsm.Release      `json:"last_release"`
 	Backoff     []BackoffRow      `json:"backoff"`
+
+	unregistered bool // no node that reports can run it, and it was never granted
 }
 
 // BackoffRow is a node that does not get the role for a while.
