@@ -29,6 +29,12 @@ type View struct {
 	RaftTerm uint64
 }
 
+// Age is how long ago the view was last proved current; the longest duration when it never was.
+func (v View) Age(now time.Time) time.Duration { return now.Sub(v.Confirmed) }
+
+// Stale reports whether the view may be out of date (§309).
+func (v View) Stale(now time.Time) bool { return v.Age(now) > ConfirmationBound }
+
 // Commit tells what a proposal produced (§160).
 type Commit struct {
 	fsm.Result
