@@ -3,6 +3,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -114,7 +115,7 @@ func (r *Registrar) admit(ctx context.Context, from transport.Peer, node fsm.Nod
 	m.Node, m.Incarnation, m.Role, m.State = node, from.Hello.Incarnation, fsm.Learner, fsm.Joining
 	for try := 0; ; try++ {
 		old, known := v.Member(node)
-		m.Role, m.State = or(old.Role, m.Role), or(old.State, m.State)
+		m.Role, m.State = cmp.Or(old.Role, m.Role), cmp.Or(old.State, m.State)
 		if old == m {
 			return joinReply{View: v.View}, nil
 		}
@@ -136,14 +137,6 @@ func admission(old, m fsm.Member, known bool, config fsm.ConfigVersion) fsm.Comm
 		Node: m.Node, ExpectedIncarnation: old.Incarnation, Incarnation: m.Incarnation,
 		Name: m.Name, Endpoint: m.Endpoint, Agents: m.Agents, Protocol: m.Protocol, Build: m.Build,
 	}
-}
-
-func or[T comparable](value, fallback T) T {
-	var zero T
-	if value == zero {
-		return fallback
-	}
-	return value
 }
 
 // listens notes that an admitted node waits for the log. The repair loop dials

@@ -3,6 +3,7 @@
 package raftnode
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"time"
@@ -62,7 +63,7 @@ func (n *Node) announcement(v fsm.View, m fsm.Member, member bool) fsm.Command {
 	if !v.Initialised() {
 		// Only a bootstrapped node leads a configuration without a founded cluster,
 		// also one that crashed between the two steps.
-		if _, leads := n.Leadership(); !leads {
+		if _, leads := n.established(); !leads {
 			return nil
 		}
 		want.Node, want.Incarnation = n.cfg.Self.Node, n.cfg.Self.Incarnation
@@ -74,8 +75,8 @@ func (n *Node) announcement(v fsm.View, m fsm.Member, member bool) fsm.Command {
 	}
 	next := m
 	next.Incarnation = n.cfg.Self.Incarnation
-	next.Name, next.Endpoint, next.Agents = or(want.Name, m.Name), or(want.Endpoint, m.Endpoint), or(want.Agents, m.Agents)
-	next.Protocol, next.Build = or(want.Protocol, m.Protocol), or(want.Build, m.Build)
+	next.Name, next.Endpoint, next.Agents = cmp.Or(want.Name, m.Name), cmp.Or(want.Endpoint, m.Endpoint), cmp.Or(want.Agents, m.Agents)
+	next.Protocol, next.Build = cmp.Or(want.Protocol, m.Protocol), cmp.Or(want.Build, m.Build)
 	if next == m {
 		return nil
 	}
@@ -83,14 +84,6 @@ func (n *Node) announcement(v fsm.View, m fsm.Member, member bool) fsm.Command {
 		Node: m.Node, ExpectedIncarnation: m.Incarnation, Incarnation: next.Incarnation,
 		Name: next.Name, Endpoint: next.Endpoint, Agents: next.Agents, Protocol: next.Protocol, Build: next.Build,
 	}
-}
-
-func or[T comparable](value, fallback T) T {
-	var zero T
-	if value == zero {
-		return fallback
-	}
-	return value
 }
 
 func (n *Node) propose(c fsm.Command) error {

@@ -52,8 +52,11 @@ type Config struct {
 	// a second process under this identity). It may return in tests.
 	Exit func(code int, reason string)
 	// WrapLog lets a harness stand between engine and disk; nil in production.
-	WrapLog func(raft.LogStore) raft.LogStore
+	WrapLog func(Log) Log
 }
+
+// Log is the library's log store, named here so that harnesses need not import the library.
+type Log = raft.LogStore
 
 // Exit codes of Config.Exit, as in sysexits.
 const (

@@ -21,6 +21,7 @@ type proposeReply struct {
 	Result fsm.Result `cbor:"1,keyasint"`
 	Index  uint64     `cbor:"2,keyasint"`
 	Term   uint64     `cbor:"3,keyasint"`
+	Replay bool       `cbor:"4,keyasint"` // not part of the log's own encoding of a result
 }
 
 func (n *Node) forward(ctx context.Context, leader fsm.NodeID, data []byte) (cluster.Commit, error) {
@@ -28,6 +29,7 @@ func (n *Node) forward(ctx context.Context, leader fsm.NodeID, data []byte) (clu
 	if err := n.cfg.Control.Call(ctx, leader, transport.FamilyControl, methodPropose, proposeRequest{Proposal: data}, &reply); err != nil {
 		return cluster.Commit{}, CallError(err)
 	}
+	reply.Result.Replay = reply.Replay
 	return cluster.Commit{Result: reply.Result, Index: reply.Index, Term: reply.Term}, nil
 }
 
@@ -56,7 +58,7 @@ func (n *Node) handlePropose(ctx context.Context, from transport.Peer, body []by
 	if err != nil {
 		return nil, err
 	}
-	return proposeReply{Result: commit.Result, Index: commit.Index, Term: commit.Term}, nil
+	return proposeReply{Result: commit.Result, Index: commit.Index, Term: commit.Term, Replay: commit.Replay}, nil
 }
 
 // forwardable reports whether a process may have this committed through

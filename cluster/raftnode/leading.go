@@ -16,13 +16,20 @@ import (
 // leadershipPoll backs the library's notifications up: they are hints, the state is read.
 const leadershipPoll = 100 * time.Millisecond
 
-// Leadership implements cluster.Backend. It reads atomics only.
+// Leadership implements cluster.Backend. It reads atomics only. Before the
+// cluster is founded there is nothing to lead.
 func (n *Node) Leadership() (cluster.Leadership, bool) {
-	term := n.readyTerm.Load()
-	if term == 0 || n.failure.Load() != nil || n.stop.Err() != nil || !n.leads(term) {
+	term, leads := n.established()
+	if !leads || !n.machine.current().Initialised() {
 		return cluster.Leadership{}, false
 	}
 	return cluster.Leadership{Term: term}, true
+}
+
+// established is the term that this node leads after its barrier.
+func (n *Node) established() (term uint64, leads bool) {
+	term = n.readyTerm.Load()
+	return term, term != 0 && n.failure.Load() == nil && n.stop.Err() == nil && n.leads(term)
 }
 
 // leads reports whether the library leads exactly this term now. The term is

@@ -31,6 +31,8 @@ type Node struct {
 	failure   atomic.Pointer[cluster.Error]
 	reporter  atomic.Pointer[func() cluster.HealthReport]
 
+	snapshotAt atomic.Uint64 // applied index of the last periodic snapshot
+
 	turned  chan struct{} // leadership may have changed
 	remark  chan struct{} // the high-water mark must be written now
 	stop    context.Context
@@ -90,9 +92,6 @@ func (n *Node) start() error {
 	n.loops.Go(func() { n.drainNotifications(transitions) })
 	lib := n.cfg.library(transitions)
 	if n.cfg.Bootstrap {
-		if !n.store.found.empty() {
-			return ErrBootstrapTwice.Wrap(nil, "%s holds state of term %d", n.cfg.Dir, n.store.found.term)
-		}
 		founders := raft.Configuration{Servers: []raft.Server{{ID: lib.LocalID, Address: serverAddress(n.cfg.Self.Node)}}}
 		if err := raft.BootstrapCluster(lib, cached, stable, snapshots, n.cfg.Transport, founders); err != nil {
 			return ErrStoreFailed.Wrap(err, "bootstrap")

@@ -82,6 +82,9 @@ func openStore(cfg Config) (*store, error) {
 	if !marked && !found.empty() {
 		return nil, ErrStoreUnmarked.Wrap(nil, "%s holds state, but %s has no marker", path, cfg.IdentityDir)
 	}
+	if cfg.Bootstrap && !found.empty() {
+		return nil, ErrBootstrapTwice.Wrap(nil, "%s holds state of term %d", cfg.Dir, found.term)
+	}
 	bolt, err := openBolt(path, false)
 	if err != nil {
 		return nil, err

@@ -32,16 +32,18 @@ const (
 	maxTimer = 10 * time.Second
 
 	// snapshotThreshold and snapshotInterval: the state is small, so a snapshot
-	// is taken every 1024 entries, looked for at this interval.
+	// is taken every 1024 entries, looked for at this interval, and when anything
+	// changed within snapshotPeriod.
 	snapshotThreshold = 1024
-	snapshotInterval  = 30 * time.Second
+	snapshotInterval  = 2 * time.Second
+	snapshotPeriod    = 2 * time.Minute
 	// trailingLogs stay behind a snapshot so that a follower that lags a little needs none.
 	trailingLogs = 1024
 	// snapshotsKept on disk; start falls back to an older one that is whole.
 	snapshotsKept = 3
 
 	// storeLockTimeout bounds the wait for another process that holds the log store.
-	storeLockTimeout = 3 * time.Second
+	storeLockTimeout = 2 * time.Second
 	// defaultStallLimit is how long one log write may be outstanding before the node stops leading.
 	defaultStallLimit = 10 * time.Second
 	// markInterval is how often the high-water mark follows the applied index.

@@ -3,6 +3,7 @@
 package raftnode
 
 import (
+	"errors"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -51,26 +52,41 @@ func (n *Node) logFailed(err error) {
 	n.cfg.Logger.Error("log write failed", "code", ErrStoreFailed.Code, "error", err, "hint", ErrStoreFailed.Hint)
 }
 
-// markLoop keeps the high-water mark close behind the applied index: at once
-// after a membership change, else once per markInterval.
+// markLoop keeps the high-water mark close behind the applied index (at once
+// after a membership change, else once per markInterval) and takes the periodic snapshot.
 func (n *Node) markLoop() {
 	tick := time.NewTicker(markInterval)
 	defer tick.Stop()
 	config := n.machine.current().Config
+	period := time.NewTicker(snapshotPeriod)
+	defer period.Stop()
 	for {
 		select {
 		case <-n.stop.Done():
 			return
+		case <-period.C:
+			n.snapshot()
+			continue
 		case <-tick.C:
 		case <-n.remark:
-			if c := n.machine.current().Config; c == config {
+			was := config
+			if config = n.machine.current().Config; config == was {
 				continue
-			} else {
-				config = c
 			}
 		}
 		if err := n.store.high.flush(); err != nil {
 			n.cfg.Logger.Warn("high-water mark not written", "code", ErrStoreFailed.Code, "error", err)
 		}
+	}
+}
+
+// snapshot compacts what changed since the last one, however little (§179).
+func (n *Node) snapshot() {
+	if index := n.machine.current().Index; n.snapshotAt.Swap(index) == index {
+		return
+	}
+	err := n.await(n.stop, func() error { return n.raft.Snapshot().Error() })
+	if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		n.cfg.Logger.Warn("periodic snapshot not taken", "error", err)
 	}
 }

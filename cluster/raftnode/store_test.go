@@ -1,0 +1,235 @@
+// The store refuses every doubt with its own code and leaves the files as they are (§168, §169, §172).
+
+package raftnode
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// files is a fingerprint of every file under a directory.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		sum := sha256.Sum256(b)
+		out[path] = hex.EncodeToString(sum[:])
+		return err
+	}))
+	return out
+}
+
+// lived is a stopped node that bootstrapped, committed and took a snapshot.
+func lived(t *testing.T) *member {
+	t.Helper()
+	f := newFleet(t)
+	m := f.add()
+	m.start(bootstrap)
+	f.leader()
+	for range 20 {
+		f.propose(m.node, fsm.StartExclusiveOperation{Scope: fsm.ClusterMigration, Owner: m.id, Incarnation: m.cfg.Self.Incarnation})
+		f.propose(m.node, fsm.CompleteExclusiveOperation{
+			Scope: fsm.ClusterMigration, Owner: m.id, Incarnation: m.cfg.Self.Incarnation, Epoch: m.node.View().Epoch,
+		})
+	}
+	m.close()
+	return m
+}
+
+func TestDoubtfulStoreIsRefusedUntouched(t *testing.T) {
+	db := func(m *member) string { return filepath.Join(m.dir, "raft", storeFile) }
+	edit := func(t *testing.T, path string, at int64, with []byte) {
+		t.Helper()
+		file, err := os.OpenFile(path, os.O_RDWR, 0)
+		require.NoError(t, err)
+		_, err = file.WriteAt(with, at)
+		require.NoError(t, err)
+		require.NoError(t, file.Close())
+	}
+	original := lived(t)
+	for name, c := range map[string]struct {
+		damage func(t *testing.T, m *member)
+		want   *cluster.Error
+	}{
+		"store removed": {func(t *testing.T, m *member) { require.NoError(t, os.Remove(db(m))) }, ErrStoreEmptied},
+		"store emptied": {func(t *testing.T, m *member) { require.NoError(t, os.Truncate(db(m), 0)) }, ErrStoreEmptied},
+		"directory emptied": {func(t *testing.T, m *member) {
+			require.NoError(t, os.RemoveAll(filepath.Join(m.dir, "raft")))
+		}, ErrStoreEmptied},
+		"a fresh store in its place": {func(t *testing.T, m *member) {
+			require.NoError(t, os.RemoveAll(filepath.Join(m.dir, "raft")))
+			require.NoError(t, os.MkdirAll(filepath.Join(m.dir, "raft"), 0o700))
+			fresh, err := openBolt(db(m), false)
+			require.NoError(t, err)
+			require.NoError(t, fresh.Close())
+		}, ErrStoreEmptied},
+		"truncated": {func(t *testing.T, m *member) {
+			info, err := os.Stat(db(m))
+			require.NoError(t, err)
+			require.NoError(t, os.Truncate(db(m), info.Size()/2))
+		}, ErrStoreCorrupt},
+		"truncated to its meta pages": {func(t *testing.T, m *member) { require.NoError(t, os.Truncate(db(m), 8192)) }, ErrStoreCorrupt},
+		"garbage": {func(t *testing.T, m *member) {
+			require.NoError(t, os.WriteFile(db(m), make([]byte, 65536), 0o600))
+		}, ErrStoreCorrupt},
+		"first meta page gone":  {func(t *testing.T, m *member) { edit(t, db(m), 0, make([]byte, 4096)) }, ErrStoreCorrupt},
+		"second meta page gone": {func(t *testing.T, m *member) { edit(t, db(m), 4096, make([]byte, 4096)) }, ErrStoreCorrupt},
+		"pages overwritten": {func(t *testing.T, m *member) {
+			info, err := os.Stat(db(m))
+			require.NoError(t, err)
+			noise := make([]byte, info.Size()-8192)
+			for i := range noise {
+				noise[i] = 0xA5
+			}
+			edit(t, db(m), 8192, noise)
+		}, ErrStoreCorrupt},
+		"older than the high-water mark": {func(t *testing.T, m *member) {
+			require.NoError(t, writeJSON(filepath.Join(m.dir, "identity", markFile), mark{Term: 2, Applied: 100_000}))
+		}, ErrStoreBackwards},
+		"older term than the high-water mark": {func(t *testing.T, m *member) {
+			require.NoError(t, writeJSON(filepath.Join(m.dir, "identity", markFile), mark{Term: 99}))
+		}, ErrStoreBackwards},
+		"marker lost": {func(t *testing.T, m *member) {
+			require.NoError(t, os.Remove(filepath.Join(m.dir, "identity", markerFile)))
+		}, ErrStoreUnmarked},
+		"another node's directory": {func(t *testing.T, m *member) { m.id = newID[fsm.NodeID](t) }, ErrStoreForeign},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newFleet(t).add()
+			m.id, m.f.cluster, m.dir = original.id, original.f.cluster, filepath.Join(m.f.dir, "copy")
+			require.NoError(t, os.CopyFS(m.dir, os.DirFS(original.dir)))
+			c.damage(t, m)
+			before := files(t, m.dir)
+			_, err := Open(m.config())
+			require.ErrorIs(t, err, c.want)
+			require.Equal(t, cluster.StorageFailure, cluster.KindOf(err))
+			require.Equal(t, before, files(t, m.dir))
+		})
+	}
+}
+
+func TestDamagedSnapshots(t *testing.T) {
+	m := lived(t)
+	n := m.start()
+	m.f.leader()
+	require.NoError(t, n.raft.Snapshot().Error())
+	m.close()
+	states, err := filepath.Glob(filepath.Join(m.dir, "raft", "snapshots", "*", "state.bin"))
+	require.NoError(t, err)
+	require.NotEmpty(t, states)
+	for _, s := range states {
+		require.NoError(t, os.WriteFile(s, []byte("not a snapshot"), 0o600))
+	}
+	before := files(t, m.dir)
+	_, err = Open(m.config())
+	require.ErrorIs(t, err, ErrStoreCorrupt)
+	require.Equal(t, before, files(t, m.dir))
+}
+
+func TestDirectoryInUse(t *testing.T) {
+	t.Parallel()
+	m := lived(t)
+	m.start()
+	start := time.Now()
+	before := files(t, filepath.Join(m.dir, "identity"))
+	second := *m
+	_, err := Open(second.config())
+	require.ErrorIs(t, err, ErrStoreInUse)
+	require.ErrorContains(t, err, filepath.Join(m.dir, "raft"))
+	require.Less(t, time.Since(start), 5*time.Second)
+	require.Equal(t, before[markerFile], files(t, filepath.Join(m.dir, "identity"))[markerFile])
+}
+
+// A lock held by another process is seen too, not only one of this process.
+func TestDirectoryInUseByAnotherProcess(t *testing.T) {
+	t.Parallel()
+	m := lived(t)
+	flock, err := exec.LookPath("flock")
+	require.NoError(t, err)
+	holder := exec.CommandContext(t.Context(), flock, "-x", filepath.Join(m.dir, "raft", storeFile), "sh", "-c", "echo held; read x")
+	in, err := holder.StdinPipe()
+	require.NoError(t, err)
+	out, err := holder.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, holder.Start())
+	defer func() {
+		require.NoError(t, in.Close())
+		_ = holder.Wait() // read meets the end of its input and fails
+	}()
+	_, err = out.Read(make([]byte, 4))
+	require.NoError(t, err)
+	_, err = Open(m.config())
+	require.ErrorIs(t, err, ErrStoreInUse)
+}
+
+func TestBootstrapOverStateIsRefused(t *testing.T) {
+	m := lived(t)
+	before := files(t, m.dir)
+	cfg := m.config()
+	cfg.Bootstrap = true
+	_, err := Open(cfg)
+	require.ErrorIs(t, err, ErrBootstrapTwice)
+	require.Equal(t, before, files(t, m.dir))
+	// Without it the node goes on where it was.
+	m.start()
+	m.f.leader()
+	require.Equal(t, m.f.cluster, m.node.View().ClusterID)
+}
+
+// A crash between the library's bootstrap and the founding command: the next
+// start, without the flag, finishes the operator's explicit act.
+func TestBootstrapFinishedAfterCrash(t *testing.T) {
+	f := newFleet(t)
+	m := f.add()
+	cfg := m.config()
+	require.NoError(t, cfg.setDefaults())
+	st, err := openStore(cfg)
+	require.NoError(t, err)
+	lib := cfg.library(nil)
+	require.NoError(t, raft.BootstrapCluster(lib, st.bolt, st.bolt, st.snapshots, cfg.Transport,
+		raft.Configuration{Servers: []raft.Server{{ID: lib.LocalID, Address: serverAddress(m.id)}}}))
+	require.NoError(t, st.bolt.Close())
+	m.start()
+	f.eventually(func() bool { return m.node.View().ClusterID == f.cluster })
+}
+
+func TestTimersThatCannotWork(t *testing.T) {
+	ms := time.Millisecond
+	for name, timers := range map[string]Timers{
+		"lease far below heartbeat": {30 * time.Second, 30 * time.Second, time.Second, 20 * ms},
+		"lease a tenth":             {500 * ms, 500 * ms, 50 * ms, 20 * ms},
+		"lease above heartbeat":     {200 * ms, 500 * ms, 300 * ms, 20 * ms},
+		"election below heartbeat":  {500 * ms, 300 * ms, 250 * ms, 20 * ms},
+		"zero heartbeat":            {0, 500 * ms, 250 * ms, 20 * ms},
+		"negative lease":            {500 * ms, 500 * ms, -250 * ms, 20 * ms},
+		"zero commit":               {500 * ms, 500 * ms, 250 * ms, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newFleet(t).add()
+			cfg := m.config()
+			cfg.Timers = timers
+			_, err := Open(cfg)
+			require.ErrorIs(t, err, ErrTimers)
+			require.NoDirExists(t, m.dir)
+		})
+	}
+	require.NoError(t, DefaultTimers().validate())
+	require.NoError(t, fast.validate())
+}
