@@ -41,6 +41,7 @@ func (s *seat) propose(epoch fsm.Epoch, owed debt) {
 		s.claim = claim{epoch: epoch, kind: owed.kind, request: NewRequestID()}
 	}
 	s.claim.attempts++
+	s.unanswered++
 	p := fsm.Proposal{Request: s.claim.request, Command: s.command(epoch, owed)}
 	s.service.work.Go(func() {
 		ctx, cancel := context.WithTimeout(s.service.ctx, DefaultRequestTimeout)
@@ -64,6 +65,7 @@ func (s *seat) command(epoch fsm.Epoch, owed debt) fsm.Command {
 func (s *seat) answer(request fsm.RequestID, owed debt, err error) eventKind {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.unanswered--
 	c := &s.claim
 	if c.request != request {
 		return evUncertain // another epoch is spent by now; the lifecycle ignores this one

@@ -21,13 +21,14 @@ type seat struct {
 	service *Service
 	role    fsm.Role
 
-	mu     sync.Mutex
-	state  lifecycle
-	cell   *cell // of the newest grant minted here
-	stop   deadline
-	retry  deadline
-	claim  claim
-	closed bool
+	mu         sync.Mutex
+	state      lifecycle
+	cell       *cell // of the newest grant minted here
+	stop       deadline
+	retry      deadline
+	claim      claim
+	unanswered int // proposals under way
+	closed     bool
 }
 
 // deadline is a timer of the lifecycle, fired by the Service's loop.
@@ -242,6 +243,8 @@ func (s *seat) busy() error {
 		return fmt.Errorf("the work of %s epoch %d has not ended", s.role, s.state.tree.epoch)
 	case s.state.spent():
 		return fmt.Errorf("%s epoch %d is not released", s.role, s.state.view.epoch)
+	case s.unanswered > 0:
+		return fmt.Errorf("a proposal about %s is unanswered", s.role)
 	}
 	return nil
 }
