@@ -96,7 +96,7 @@ func (row *MemberRow) probed(in Input) {
 	if !ok || p.Err == "" {
 		return
 	}
-	row.Reason = "unreachable: " + p.Err
+	row.Reason = p.Err
 	if p.LastOK.IsZero() {
 		row.Reason += ", never reached by this process"
 		return
