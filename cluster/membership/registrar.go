@@ -3,14 +3,11 @@ package membership
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/oklog/ulid/v2"
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/cluster/raftnode"
@@ -176,11 +173,7 @@ func (r *Registrar) audit(ctx context.Context, actor, action, target, detail str
 }
 
 func (r *Registrar) propose(ctx context.Context, c fsm.Command) (cluster.Commit, error) {
-	id, err := ulid.New(ulid.Timestamp(r.cfg.Now()), rand.Reader)
-	if err != nil {
-		return cluster.Commit{}, err
-	}
-	return r.cfg.Engine.Propose(ctx, fsm.Proposal{Request: fsm.RequestID(id), Command: c})
+	return r.cfg.Engine.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: c})
 }
 
 // progress gathers what this node, as the leader, knows of a member.

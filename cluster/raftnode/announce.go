@@ -5,10 +5,7 @@ package raftnode
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"time"
-
-	"github.com/oklog/ulid/v2"
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/fsm"
@@ -89,10 +86,6 @@ func (n *Node) announcement(v fsm.View, m fsm.Member, member bool) fsm.Command {
 func (n *Node) propose(c fsm.Command) error {
 	ctx, cancel := context.WithTimeout(n.stop, cluster.DefaultRequestTimeout)
 	defer cancel()
-	id, err := ulid.New(ulid.Timestamp(n.cfg.Now()), rand.Reader)
-	if err != nil {
-		return err
-	}
-	_, err = n.Propose(ctx, fsm.Proposal{Request: fsm.RequestID(id), Command: c})
+	_, err := n.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: c})
 	return err
 }

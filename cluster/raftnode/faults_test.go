@@ -63,7 +63,7 @@ func exclusive(m *member) fsm.StartExclusiveOperation {
 func TestProposeViaFollower(t *testing.T) {
 	f := startThree(t)
 	m := f.others(f.leader())[0]
-	p := fsm.Proposal{Request: newID[fsm.RequestID](t), Command: exclusive(m)}
+	p := fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(m)}
 	first, err := m.node.Propose(t.Context(), p)
 	require.NoError(t, err)
 	require.NotZero(t, first.Epoch)
@@ -74,7 +74,7 @@ func TestProposeViaFollower(t *testing.T) {
 	require.Equal(t, first.Epoch, again.Epoch)
 
 	// The leader's refusal keeps its kind and code on the way back.
-	_, err = m.node.Propose(t.Context(), fsm.Proposal{Request: newID[fsm.RequestID](t), Command: exclusive(m)})
+	_, err = m.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(m)})
 	require.Equal(t, cluster.MembershipConflict, cluster.KindOf(err))
 	require.False(t, cluster.OutcomeUnknown(err))
 }
@@ -88,7 +88,7 @@ func TestForwardIsAuthorisedByCertificate(t *testing.T) {
 		return x.Incarnation == m.cfg.Self.Incarnation
 	})
 	line := f.board.lines[leader.id]
-	stranger := newID[fsm.NodeID](t)
+	stranger := cluster.NewNodeID()
 	peer := func(s pki.Subject, inc fsm.IncarnationID) transport.Peer {
 		return transport.Peer{Subject: s, Hello: transport.Hello{Cluster: s.Cluster, ID: s.ID, Incarnation: inc}}
 	}
@@ -104,7 +104,7 @@ func TestForwardIsAuthorisedByCertificate(t *testing.T) {
 		"its own exclusive operation":   {self, exclusive(m), true},
 		"its own endpoint":              {self, fsm.UpdateMember{Node: mine, ExpectedIncarnation: inc, Incarnation: inc, Endpoint: "127.0.0.1:9"}, true},
 		"its own state":                 {self, fsm.UpdateMember{Node: mine, ExpectedIncarnation: inc, Incarnation: inc, State: fsm.Draining}, false},
-		"another incarnation of itself": {self, fsm.UpdateMember{Node: mine, ExpectedIncarnation: inc, Incarnation: newID[fsm.IncarnationID](t)}, false},
+		"another incarnation of itself": {self, fsm.UpdateMember{Node: mine, ExpectedIncarnation: inc, Incarnation: cluster.NewIncarnationID()}, false},
 		"another node's exclusive":      {self, exclusive(o), false},
 		"another node's role":           {self, fsm.ReleaseRole{Role: fsm.SchedulerLeader, Node: o.id, Incarnation: o.cfg.Self.Incarnation}, false},
 		"a role as if it led":           {self, fsm.ReleaseRole{Leader: fsm.LeaderEpoch{Term: 1, Epoch: 1}, Role: fsm.SchedulerLeader, Node: mine, Incarnation: inc}, false},
@@ -118,10 +118,10 @@ func TestForwardIsAuthorisedByCertificate(t *testing.T) {
 		"a new cluster":                 {self, fsm.InitCluster{ClusterID: f.cluster, Name: "x", Founder: founder}, false},
 		"a node that is no member":      {peer(pki.Node(f.cluster, stranger), inc), fsm.StartExclusiveOperation{Scope: fsm.ClusterMigration, Owner: stranger, Incarnation: inc}, false},
 		"an agent with a member's id":   {peer(pki.Subject{Cluster: f.cluster, Kind: pki.KindAgent, ID: mine.String()}, inc), exclusive(m), false},
-		"a node of another cluster":     {peer(pki.Node(newID[fsm.ClusterID](t), mine), inc), exclusive(m), false},
+		"a node of another cluster":     {peer(pki.Node(cluster.NewClusterID(), mine), inc), exclusive(m), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			data, err := fsm.EncodeProposal(fsm.Proposal{Request: newID[fsm.RequestID](t), Command: c.command})
+			data, err := fsm.EncodeProposal(fsm.Proposal{Request: cluster.NewRequestID(), Command: c.command})
 			require.NoError(t, err)
 			before := leader.node.View().View
 			body, err := cbor.Marshal(proposeRequest{Proposal: data})
@@ -141,7 +141,7 @@ func TestLeaderOnlyCommandsAreNeverForwarded(t *testing.T) {
 	f := startThree(t)
 	m := f.others(f.leader())[0]
 	start := time.Now()
-	_, err := m.node.Propose(t.Context(), fsm.Proposal{Request: newID[fsm.RequestID](t), Command: fsm.SetMaintenance{State: fsm.ReadOnly}})
+	_, err := m.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.SetMaintenance{State: fsm.ReadOnly}})
 	require.ErrorIs(t, err, cluster.ErrNotLeader)
 	require.False(t, cluster.OutcomeUnknown(err))
 	require.Less(t, time.Since(start), cluster.DefaultRequestTimeout)
@@ -152,14 +152,14 @@ func TestProposalOutcomeUnknown(t *testing.T) {
 	leader := f.leader()
 	leader.connect(false)
 	// It still leads, appends, and can commit nothing.
-	_, err := leader.node.Propose(t.Context(), fsm.Proposal{Request: newID[fsm.RequestID](t), Command: fsm.SetMaintenance{State: fsm.ReadOnly}})
+	_, err := leader.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.SetMaintenance{State: fsm.ReadOnly}})
 	require.Error(t, err)
 	require.True(t, cluster.OutcomeUnknown(err), "%v", err)
 
 	// A member's own command goes on through the new leader once the cut heals:
 	// the first attempt's outcome is unknown, the request id makes the retry harmless.
 	f.leader(f.others(leader)...)
-	p := fsm.Proposal{Request: newID[fsm.RequestID](t), Command: exclusive(leader)}
+	p := fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(leader)}
 	done := make(chan error, 1)
 	go func() { _, err := leader.node.Propose(t.Context(), p); done <- err }()
 	leader.connect(true)
@@ -177,7 +177,7 @@ func TestNoQuorum(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	start := time.Now()
-	_, err := leader.node.Propose(ctx, fsm.Proposal{Request: newID[fsm.RequestID](t), Command: exclusive(leader)})
+	_, err := leader.node.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(leader)})
 	require.Equal(t, cluster.NoQuorum, cluster.KindOf(err), "%v", err)
 	require.False(t, cluster.OutcomeUnknown(err))
 	require.Less(t, time.Since(start), 5*time.Second)
@@ -243,11 +243,11 @@ func TestUnknownEntryStopsApplying(t *testing.T) {
 	require.True(t, m.node.Confirmed().IsZero())
 	_, leads := m.node.Leadership()
 	require.False(t, leads)
-	_, err := m.node.Propose(t.Context(), fsm.Proposal{Request: newID[fsm.RequestID](t), Command: exclusive(m)})
+	_, err := m.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(m)})
 	require.ErrorIs(t, err, ErrStoppedApplying)
 
 	// A known entry behind it is not applied either, and no snapshot hides the gap.
-	data, err := fsm.EncodeProposal(fsm.Proposal{Request: newID[fsm.RequestID](t), Command: exclusive(m)})
+	data, err := fsm.EncodeProposal(fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(m)})
 	require.NoError(t, err)
 	require.NoError(t, m.node.raft.Apply(data, time.Second).Error())
 	require.Equal(t, before, m.node.View().Index)
@@ -274,7 +274,7 @@ func TestHungDiskStopsLeading(t *testing.T) {
 	defer release()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, err := leader.node.Propose(ctx, fsm.Proposal{Request: newID[fsm.RequestID](t), Command: fsm.SetMaintenance{State: fsm.ReadOnly}})
+	_, err := leader.node.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.SetMaintenance{State: fsm.ReadOnly}})
 	require.Error(t, err)
 	require.Contains(t, <-leader.exits, ErrStoreStalled.Code)
 	require.ErrorIs(t, leader.node.Failure(), ErrStoreStalled)
@@ -316,7 +316,7 @@ func TestSupersededProcessEnds(t *testing.T) {
 		x, _ := leader.node.View().Member(m.id)
 		return x.Incarnation == m.cfg.Self.Incarnation
 	})
-	f.propose(leader.node, fsm.UpdateMember{Node: m.id, ExpectedIncarnation: m.cfg.Self.Incarnation, Incarnation: newID[fsm.IncarnationID](t)})
+	f.propose(leader.node, fsm.UpdateMember{Node: m.id, ExpectedIncarnation: m.cfg.Self.Incarnation, Incarnation: cluster.NewIncarnationID()})
 	require.Contains(t, <-m.exits, ErrSuperseded.Code)
 	require.True(t, m.node.Confirmed().IsZero())
 }

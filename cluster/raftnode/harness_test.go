@@ -4,7 +4,6 @@ package raftnode
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/raft"
-	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -34,13 +32,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const patience = 15 * time.Second
 
 var fast = Timers{HeartbeatTimeout: 150 * time.Millisecond, ElectionTimeout: 150 * time.Millisecond, LeaderLeaseTimeout: 100 * time.Millisecond, CommitTimeout: 10 * time.Millisecond}
-
-func newID[T ~[16]byte](t *testing.T) T {
-	t.Helper()
-	id, err := ulid.New(ulid.Now(), rand.Reader)
-	require.NoError(t, err)
-	return T(id)
-}
 
 // memRaft is the in-memory Raft transport with acknowledgements recorded.
 type memRaft struct {
@@ -200,7 +191,7 @@ func newFleet(t *testing.T) *fleet {
 		out = os.Stderr
 	}
 	f := &fleet{
-		t: t, dir: t.TempDir(), cluster: newID[fsm.ClusterID](t), logs: slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}),
+		t: t, dir: t.TempDir(), cluster: cluster.NewClusterID(), logs: slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug}),
 		board: &switchboard{lines: map[fsm.NodeID]*line{}, cut: map[[2]fsm.NodeID]bool{}},
 	}
 	t.Cleanup(func() {
@@ -212,7 +203,7 @@ func newFleet(t *testing.T) *fleet {
 }
 
 func (f *fleet) add() *member {
-	id := newID[fsm.NodeID](f.t)
+	id := cluster.NewNodeID()
 	m := &member{f: f, id: id, dir: filepath.Join(f.dir, id.String()), exits: make(chan string, 4)}
 	f.nodes = append(f.nodes, m)
 	return m
@@ -220,7 +211,7 @@ func (f *fleet) add() *member {
 
 // config is the configuration of the next start: a new incarnation.
 func (m *member) config() Config {
-	self := cluster.Identity{Cluster: m.f.cluster, Node: m.id, Incarnation: newID[fsm.IncarnationID](m.f.t)}
+	self := cluster.Identity{Cluster: m.f.cluster, Node: m.id, Incarnation: cluster.NewIncarnationID()}
 	m.raft = newMemRaft(m.id)
 	l := &line{board: m.f.board, self: m.id, handlers: map[string]handler{}, peer: transport.Peer{
 		Subject: pki.Node(m.f.cluster, m.id), Hello: transport.Hello{Cluster: m.f.cluster, ID: m.id.String(), Incarnation: self.Incarnation},
@@ -334,7 +325,7 @@ func (f *fleet) promote(leader, m *member) {
 
 func (f *fleet) propose(n *Node, c fsm.Command) cluster.Commit {
 	f.t.Helper()
-	commit, err := n.Propose(f.t.Context(), fsm.Proposal{Request: newID[fsm.RequestID](f.t), Command: c})
+	commit, err := n.Propose(f.t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: c})
 	require.NoError(f.t, err)
 	return commit
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/fsm"
 )
 
@@ -46,7 +47,7 @@ func TestLogBounded(t *testing.T) {
 		proposers.Go(func() {
 			for range 100 {
 				// Rejected or not, each is an entry.
-				_, _ = m.node.Propose(t.Context(), fsm.Proposal{Request: newID[fsm.RequestID](t), Command: exclusive(m)})
+				_, _ = m.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(m)})
 			}
 		})
 	}
@@ -69,7 +70,7 @@ func TestInstalledSnapshotCarriesTheConfiguration(t *testing.T) {
 	for range 32 {
 		proposers.Go(func() {
 			for range 80 {
-				_, _ = leader.node.Propose(t.Context(), fsm.Proposal{Request: newID[fsm.RequestID](t), Command: exclusive(leader)})
+				_, _ = leader.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(leader)})
 			}
 		})
 	}

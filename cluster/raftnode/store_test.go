@@ -108,7 +108,7 @@ func TestDoubtfulStoreIsRefusedUntouched(t *testing.T) {
 		"marker lost": {func(t *testing.T, m *member) {
 			require.NoError(t, os.Remove(filepath.Join(m.dir, "identity", markerFile)))
 		}, ErrStoreUnmarked},
-		"another node's directory": {func(t *testing.T, m *member) { m.id = newID[fsm.NodeID](t) }, ErrStoreForeign},
+		"another node's directory": {func(t *testing.T, m *member) { m.id = cluster.NewNodeID() }, ErrStoreForeign},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
