@@ -101,6 +101,10 @@ func (c *committee) grant(epoch fsm.Epoch) {
 	c.view.Index++
 	c.view.Roles = []fsm.RoleGrant{{Role: fsm.SchedulerLeader, Epoch: epoch, Owner: c.self.Node, Incarnation: c.self.Incarnation}}
 	c.mu.Unlock()
+	c.changed()
+}
+
+func (c *committee) changed() {
 	select {
 	case c.hint <- struct{}{}:
 	default:
@@ -113,6 +117,7 @@ func (c *committee) vacate() {
 	c.view.Index++
 	c.view.Roles = nil
 	c.mu.Unlock()
+	c.changed()
 }
 
 func (c *committee) Self() cluster.Identity                  { return c.self }
@@ -155,7 +160,7 @@ func newHolder(t testing.TB) *holder {
 	h.service = cluster.NewService(cluster.ServiceConfig{Backend: h.committee, Roles: fsm.Roles()})
 	h.service.Start()
 	t.Cleanup(func() {
-		h.end()
+		h.end(t)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		require.NoError(t, h.service.Close(ctx))
@@ -164,8 +169,10 @@ func newHolder(t testing.TB) *holder {
 }
 
 // end takes the role away and lets its tree end.
-func (h *holder) end() {
+func (h *holder) end(t testing.TB) {
+	t.Helper()
 	h.vacate()
+	require.Eventually(t, func() bool { return h.service.Desired(fsm.SchedulerLeader).Epoch == 0 }, waitBound, time.Millisecond)
 	h.service.Report(fsm.SchedulerLeader, h.last, cluster.TreeEnded, "", "")
 }
 
@@ -173,7 +180,7 @@ func (h *holder) end() {
 func (h *holder) granted(t testing.TB, epoch fsm.Epoch) (g cluster.RoleGuard) {
 	t.Helper()
 	if h.last != epoch {
-		h.end()
+		h.end(t)
 		h.last = epoch
 		h.grant(epoch)
 	}
@@ -193,4 +200,19 @@ func (h *holder) fenced(t testing.TB, s *Store, epoch fsm.Epoch) cluster.RoleGua
 	h.service.Report(fsm.SchedulerLeader, epoch, cluster.TreeFenced, "", "")
 	require.Eventually(t, func() bool { return g.Check() == nil }, 5*time.Second, time.Millisecond)
 	return g
+}
+
+// Bounds of waiting for a fact.
+const (
+	waitBound  = 10 * time.Second
+	pollEvery  = 5 * time.Millisecond
+	probeNever = time.Hour
+)
+
+func ping(ctx context.Context, c *pgx.Conn) error { return c.Ping(ctx) }
+
+// nextEpoch is above the fence in the database and at least least.
+func nextEpoch(t testing.TB, db *pgtest.Database, least int) fsm.Epoch {
+	t.Helper()
+	return fsm.Epoch(max(int64(least), 1+one[int64](t, db, "SELECT coalesce(max(epoch), 0) FROM coordination.fence")))
 }

@@ -1,0 +1,53 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWritableSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failing, hanging atomic.Bool
+		resume := make(chan struct{})
+		p := startProber(Config{ProbeInterval: time.Second, Logger: slog.New(slog.DiscardHandler), Now: time.Now}, func(ctx context.Context) error {
+			if hanging.Load() {
+				<-resume
+			}
+			if failing.Load() {
+				return errors.New("down")
+			}
+			return nil
+		})
+		defer p.stop()
+		at := func(after time.Duration, wantOK bool, wantSince time.Duration) {
+			t.Helper()
+			<-time.After(after)
+			synctest.Wait()
+			ok, since := p.state()
+			require.Equal(t, wantOK, ok)
+			require.Equal(t, wantSince, since)
+		}
+		at(0, true, 0)
+		at(10*time.Second+time.Millisecond, true, 10*time.Second+time.Millisecond)
+		failing.Store(true)
+		at(time.Second, false, time.Millisecond)
+		failing.Store(false)
+		p.kick()
+		at(0, true, 0)
+
+		// A probe that hangs, or a process that was paused: the old answer goes stale.
+		hanging.Store(true)
+		at(999*time.Millisecond, true, 999*time.Millisecond)
+		at(3*time.Second, false, 999*time.Millisecond)
+		hanging.Store(false)
+		close(resume)
+		at(time.Second, true, 4999*time.Millisecond)
+	})
+}
