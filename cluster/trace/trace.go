@@ -10,7 +10,9 @@ import (
 type Kind string
 
 // The traced steps. The Service traces grant to release and exit; the actor
-// system traces poison to loop_end.
+// system traces poison to loop_end. The lines of one writer stand in the order of
+// its steps. A loop sees its context end at the cancel itself, so its loop_end may
+// stand before the Service's three lines of the revocation: Mono tells.
 const (
 	Grant        Kind = "grant"         // a guard was minted
 	Fenced       Kind = "fenced"        // the database fence is raised
