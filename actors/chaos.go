@@ -21,7 +21,7 @@ func (s *System) Crash(path string) error {
 	if err != nil {
 		return err
 	}
-	rec.crash.Store(true)
+	rec.crash.Store(1)
 	s.send(path, &nudge{})
 	return nil
 }

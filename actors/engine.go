@@ -39,16 +39,20 @@ func (s *System) countDeadLetters() (stop func()) {
 		if !ok {
 			return
 		}
-		switch m := letter.Message.(type) {
-		case actor.SystemMessage, *tick, *actor.PoisonPill:
-			return // stopping what has stopped and hinting at nobody are no loss
-		case *work:
-			m.refuse(errRoleStopped)
-		}
-		s.deadLetters.Add(1)
-		s.log.Warn("message reached no actor", "to", letter.PID.GetId(), "message", typeName(letter.Message))
+		s.undelivered(letter.PID.GetId(), letter.Message)
 	})
 	return func() { s.proto.EventStream.Unsubscribe(sub) }
+}
+
+func (s *System) undelivered(to string, msg any) {
+	switch m := msg.(type) {
+	case actor.SystemMessage, *actor.PoisonPill, *tick, *poison, *treeEnded:
+		return // stopping what has stopped, and hinting at nobody, are no loss
+	case *work:
+		m.refuse(errRoleStopped)
+	}
+	s.deadLetters.Add(1)
+	s.log.Warn("message reached no actor", "to", to, "message", typeName(msg))
 }
 
 // ignored is the default case of every Receive: lifecycle messages need no

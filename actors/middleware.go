@@ -62,7 +62,7 @@ func (s *System) receive(rec *record, next actor.ReceiverFunc, c actor.ReceiverC
 		s.discard(rec, msg)
 		return
 	}
-	if rec.crash.CompareAndSwap(true, false) {
+	if n := rec.crash.Load(); n > 0 && rec.crash.CompareAndSwap(n, n-1) {
 		panic(errCrashRequested)
 	}
 	if queued && s.misbehave(msg) {

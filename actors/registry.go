@@ -70,9 +70,9 @@ type record struct {
 	onStopping func() // before the actor handles Stopping or Restarting, even if that panics
 	onStopped  func() // after the actor's last message
 
-	ticking  atomic.Bool // a tick is queued: more would say nothing new
-	crash    atomic.Bool // panic at the next message (chaos)
-	done     atomic.Bool // Stopped was handled
+	ticking  atomic.Bool  // a tick is queued: more would say nothing new
+	crash    atomic.Int32 // at how many of the next messages to panic (chaos)
+	done     atomic.Bool  // Stopped was handled
 	queued   atomic.Int64
 	messages atomic.Uint64
 

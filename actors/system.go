@@ -201,8 +201,14 @@ func (s *System) trace(kind trace.Kind, role fsm.Role, epoch fsm.Epoch, detail s
 	})
 }
 
-// send delivers a message to an actor by its path; a message to an actor that
-// is not there becomes a counted dead letter.
-func (s *System) send(path string, msg any) { s.proto.Root.Send(s.pid(path), msg) }
+// send delivers a message to an actor by its path; one to an actor that is not
+// there is counted, without the detour through the engine.
+func (s *System) send(path string, msg any) {
+	if _, ok := s.registry.get(path); !ok {
+		s.undelivered(path, msg)
+		return
+	}
+	s.proto.Root.Send(s.pid(path), msg)
+}
 
 func (s *System) pid(path string) *actor.PID { return s.proto.NewLocalPID(processID(path)) }

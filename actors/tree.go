@@ -143,7 +143,11 @@ func (t *tree) acquire() (cluster.RoleGuard, error) {
 	t.guard = g
 	leaving := t.leaving
 	t.mu.Unlock()
-	context.AfterFunc(g.Context(), func() { t.cancel(context.Cause(g.Context())) })
+	context.AfterFunc(g.Context(), func() { // it runs on a goroutine of its own, never in the service's
+		t.cancel(context.Cause(g.Context()))
+		// The watcher may never have seen this epoch: the next view can come before it looks.
+		t.sys.send(rolePath(t.role()), &poison{t.epoch})
+	})
 	if leaving {
 		g.Lost(errStopped)
 	}

@@ -30,21 +30,21 @@ func (w *watcher) Receive(c actor.Context) {
 	switch m := c.Message().(type) {
 	case *actor.Started:
 		w.told = map[fsm.Role]told{}
-		w.look(c)
+		w.look()
 	case *tick:
-		w.look(c)
+		w.look()
 	default:
 		w.sys.ignored(w.rec, m)
 	}
 }
 
-func (w *watcher) look(c actor.Context) {
+func (w *watcher) look() {
 	for _, seat := range w.sys.seats {
 		role := seat.spec.Role
 		next, messages := w.told[role].next(seat.wanted(w.sys.cfg.Trees))
 		w.told[role] = next
 		for _, m := range messages {
-			c.Send(w.sys.pid(rolePath(role)), m)
+			w.sys.send(rolePath(role), m)
 		}
 	}
 }

@@ -1,0 +1,104 @@
+// The coordination leader: its epoch comes first, its plans follow, it ends with its term.
+
+package actors
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// planFunc is a planner made of a function.
+type planFunc func(cluster.View) []fsm.Command
+
+func (f planFunc) Plan(v cluster.View, _ []cluster.NodeReport, _ time.Time) []fsm.Command {
+	return f(v)
+}
+
+// grantHere assigns the role to this node while it is vacant.
+func grantHere(v cluster.View) []fsm.Command {
+	g := v.Role(role)
+	if !g.Vacant() && g.Epoch > v.LeaderEpoch.Epoch {
+		return nil
+	}
+	return []fsm.Command{fsm.AssignRole{Leader: v.LeaderEpoch, Role: role, ExpectedEpoch: g.Epoch, Owner: member(1).Node, Incarnation: member(1).Incarnation}}
+}
+
+func planWith(f planFunc) func(*Config) {
+	return func(c *Config) { c.NewPlanner = func() Planner { return f } }
+}
+
+func TestLeaderBeginsThenPlans(t *testing.T) {
+	bubble(t, planWith(grantHere), func(t *testing.T, h *host) {
+		h.settle(time.Second)
+		require.Empty(t, h.backend.proposed(), "nobody leads here")
+		term := h.backend.lead()
+		epoch := h.active(role)
+		v := h.backend.view()
+		require.Equal(t, term, v.LeaderEpoch.Term)
+		require.Greater(t, epoch, v.LeaderEpoch.Epoch)
+		h.settle(time.Second)
+		require.Len(t, h.backend.proposed(), 2, "one leadership and one grant, though it planned at every tick")
+
+		next := h.backend.lead()
+		h.eventually("the next leadership", func() bool { return h.backend.view().LeaderEpoch.Term == next })
+		require.Greater(t, h.active(role), epoch, "a leader change takes a new epoch for every role")
+
+		h.backend.follow()
+		h.eventually("no leader", func() bool { return h.sys.lead.current() == nil })
+	}, &probe{role: role})
+}
+
+// An attempt with an unknown outcome is retried under its request id: one leadership, one epoch.
+func TestLeaderRetriesItsBeginning(t *testing.T) {
+	bubble(t, planWith(grantHere), func(t *testing.T, h *host) {
+		h.backend.refuseWith(&cluster.Error{Kind: cluster.TransportFailure, Code: "FY-TEST-004", OutcomeUnknown: true})
+		before := h.backend.view().Epoch
+		h.backend.lead()
+		h.settle(time.Second)
+		require.Greater(t, len(h.backend.proposed()), 3)
+		require.Zero(t, len(slices.Compact(h.backend.proposed()))-1, "the same command each time")
+		h.backend.refuseWith(nil)
+		h.active(role)
+		require.Equal(t, before+2, h.backend.view().Epoch)
+	}, &probe{role: role})
+}
+
+// A planner that panics restarts the leader within the budget; beyond it another voter leads.
+func TestLeaderBeyondBudgetStepsDown(t *testing.T) {
+	var calls atomic.Int32
+	broken := func(cluster.View) []fsm.Command { calls.Add(1); panic("test panic") }
+	bubble(t, planWith(broken), func(t *testing.T, h *host) {
+		h.backend.lead()
+		h.eventually("stepped down", func() bool { return len(h.backend.steppedDown()) == 1 })
+		require.Contains(t, h.backend.steppedDown()[0], "test panic")
+		require.EqualValues(t, 4, calls.Load())
+		h.settle(5 * time.Second)
+		require.EqualValues(t, 4, calls.Load(), "it pauses when no other voter took over")
+		h.eventually("another try", func() bool { return calls.Load() > 4 })
+		require.Empty(t, h.exits)
+	})
+}
+
+func TestCrashedLeaderGoesOn(t *testing.T) {
+	bubble(t, planWith(grantHere), func(t *testing.T, h *host) {
+		h.backend.lead()
+		h.active(role)
+		first := h.sys.lead.current()
+		h.crash(first.path())
+		h.eventually("a new leader actor", func() bool {
+			l := h.sys.lead.current()
+			return l != nil && l != first
+		})
+		h.backend.vacate(role)
+		h.active(role)
+		info, _ := h.entry(pathLeader)
+		require.Equal(t, 1, info.Restarts)
+	}, &probe{role: role})
+}
