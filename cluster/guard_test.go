@@ -103,8 +103,10 @@ func TestInvalidateReachesCopies(t *testing.T) {
 		next, err := r.service.AcquireRole(t.Context(), scheduler)
 		require.NoError(t, err)
 		require.Greater(t, next.Epoch(), g.Epoch())
-		g.Lost(unknown)
-		require.NoError(t, next.CheckActive())
+		for _, cause := range []error{unknown, cluster.ErrFenced, cluster.ErrUnconfirmed} {
+			g.Lost(cause)
+			require.NoError(t, next.CheckActive())
+		}
 		r.finish()
 	})
 }
