@@ -19,7 +19,7 @@ demo: build postgres ## the same without a person: 200 jobs, kill -9 of the lead
 	@$(BIN) demo
 
 build: ## compile bin/forgeyard
-	@go build -trimpath -o $(BIN) ./cmd/forgeyard
+	@go build -o $(BIN) ./cmd/forgeyard
 
 postgres:
 	@.ci/ensure-postgres

@@ -7,7 +7,10 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/agent"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/cli"
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/daemon"
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/dev"
 )
 
 // version is set by the linker: -ldflags "-X main.version=…".
@@ -18,5 +21,8 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return cli.Run(ctx, cli.System(), cli.Deps{Version: version}, os.Args[1:])
+	build := cli.BuildVersion(version)
+	return cli.Run(ctx, cli.System(), cli.Deps{
+		Daemon: daemon.Command(build), Agent: agent.Command(build.Version), Dev: dev.Command(), Demo: dev.DemoCommand(), Version: version,
+	}, os.Args[1:])
 }

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/testkit/postgres"
 	"github.com/forgeyard/forgeyard/transport/pki"
@@ -45,11 +44,10 @@ type Step struct {
 type Fleet struct {
 	opts    Options
 	started time.Time
-	Cluster fsm.ClusterID
 
-	Postgres *postgres.Server
-	relay    *Relay
-	pki      *pki.Authority
+	Postgres  *postgres.Server
+	relay     *Relay
+	authority *pki.Authority
 
 	mu     sync.Mutex
 	nodes  []*Node
@@ -64,10 +62,10 @@ const database = "forgeyard"
 // is stopped.
 func Start(ctx context.Context, opts Options) (f *Fleet, err error) {
 	opts = withDefaults(opts)
-	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("fleet directory: %w", err)
+	if err := makeFleetDir(opts.Dir); err != nil {
+		return nil, err
 	}
-	f = &Fleet{opts: opts, started: time.Now(), Cluster: cluster.NewClusterID(), relay: NewRelay()}
+	f = &Fleet{opts: opts, started: time.Now(), relay: NewRelay()}
 	defer func() {
 		if err != nil {
 			stop, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -84,6 +82,18 @@ func Start(ctx context.Context, opts Options) (f *Fleet, err error) {
 		}
 	}
 	return f, nil
+}
+
+// makeFleetDir makes the directory. PostgreSQL may run as another user below
+// it, who must be able to pass through and no more.
+func makeFleetDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return fmt.Errorf("fleet directory: %w", err)
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return fmt.Errorf("fleet directory: %w", err)
+	}
+	return nil
 }
 
 func withDefaults(o Options) Options {
@@ -117,16 +127,34 @@ func (f *Fleet) startPostgres(ctx context.Context) error {
 	if err := srv.Bootstrap(ctx, database); err != nil {
 		return fmt.Errorf("prepare the database: %w", err)
 	}
-	f.progress("postgres", "ready", srv.Dir())
+	f.progress("postgres", "ready", srv.Host())
 	return nil
 }
 
+// issue writes a certificate of the fleet's authority, and the authority's own, into dir.
+func (f *Fleet) issue(kind pki.Kind, id, dir, name string) error {
+	issued, err := f.authority.Issue(pki.Subject{Cluster: f.Cluster(), Kind: kind, ID: id}, pki.Validity{})
+	if err != nil {
+		return fmt.Errorf("certificate of %s: %w", name, err)
+	}
+	if _, _, err := issued.Write(dir, name); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "ca.crt"), f.authority.CertPEM(), 0o600)
+}
+
+// Cluster is the fleet's cluster id.
+func (f *Fleet) Cluster() fsm.ClusterID { return f.authority.Cluster() }
+
+// Authority is the fleet's certificate authority.
+func (f *Fleet) Authority() *pki.Authority { return f.authority }
+
 func (f *Fleet) issueCertificates(context.Context) error {
-	authority, err := pki.NewAuthority(f.path("pki"))
+	authority, err := pki.NewAuthority(f.path("pki"), pki.AuthorityOptions{})
 	if err != nil {
 		return fmt.Errorf("certificate authority: %w", err)
 	}
-	f.pki = authority
+	f.authority = authority
 	for i := range f.opts.Nodes {
 		n, err := f.newNode(i)
 		if err != nil {

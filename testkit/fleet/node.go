@@ -51,8 +51,7 @@ func (f *Fleet) newNode(i int) (*Node, error) {
 	if err := n.pickAddresses(f.opts.Ports, i); err != nil {
 		return nil, err
 	}
-	issued := f.pki.Issue(pki.Subject{Cluster: f.Cluster, Kind: pki.KindNode, ID: n.ID.String()})
-	if err := issued.WriteFiles(filepath.Join(n.dir, "tls"), name); err != nil {
+	if err := f.issue(pki.KindNode, n.ID.String(), filepath.Join(n.dir, "tls"), name); err != nil {
 		return nil, err
 	}
 	for _, a := range []netip.AddrPort{n.ownCluster, n.ownAgents} {
@@ -65,7 +64,7 @@ func (f *Fleet) newNode(i int) (*Node, error) {
 		return nil, err
 	}
 	var err error
-	if n.proxy, err = NewProxy("127.0.0.1:0", "unix", f.Postgres.Socket()); err != nil {
+	if n.proxy, err = NewProxy("127.0.0.1:0", "unix", f.socket()); err != nil {
 		return nil, err
 	}
 	return n, f.writeConfig(n)
@@ -100,22 +99,22 @@ var configText = template.Must(template.New("config").Parse(`// Written by the f
         node_id: "{{.Name}}",
         listen: "{{.OwnCluster}}",
         advertise: "{{.Cluster}}",
-        seeds: [{{range .Seeds}}"{{.}}", {{end}}],{{.Timers}}
+        seeds: [{{range .Seeds}}"{{.}}", {{end}}],
+        tls: (
+            ca: File("{{.Dir}}/tls/ca.crt"),
+            cert: File("{{.Dir}}/tls/{{.Name}}.crt"),
+            key: File("{{.Dir}}/tls/{{.Name}}.key"),
+        ),{{with .Timers}}
+        timers: {{.}},{{end}}
     ),
     agents: (
         listen: "{{.OwnAgents}}",
         advertise: "{{.Agents}}",
     ),
-    api: (
+    http: (
         listen: "{{.HTTP}}",
-        admin_socket: "{{.Dir}}/admin.sock",
     ),
     data_dir: "{{.Dir}}/data",
-    tls: (
-        ca: File("{{.Dir}}/tls/ca.crt"),
-        cert: File("{{.Dir}}/tls/{{.Name}}.crt"),
-        key: File("{{.Dir}}/tls/{{.Name}}.key"),
-    ),
     postgres: (
         owner: "{{.Owner}}",
         app: "{{.App}}",
@@ -263,3 +262,8 @@ func (r *Relay) cutAnywhere(party string) bool {
 }
 
 func indexed(prefix string, i int) string { return prefix + strconv.Itoa(i+1) }
+
+// socket is PostgreSQL's unix socket.
+func (f *Fleet) socket() string {
+	return filepath.Join(f.Postgres.Host(), fmt.Sprintf(".s.PGSQL.%d", f.Postgres.Port()))
+}

@@ -82,7 +82,7 @@ func demo(ctx context.Context, out io.Writer) (err error) {
 // done, waits for the rest and reports.
 func killLeaderMidway(ctx context.Context, out io.Writer, f *fleet.Fleet) (fleet.Verdict, error) {
 	for i := range demoJobs / demoBatch {
-		if err := f.Submit(ctx, i, fleet.ShellRun(fmt.Sprintf("demo-%02d", i+1), demoBatch, "sleep 0.1; echo done")); err != nil {
+		if _, err := f.Submit(ctx, i, fleet.ShellRun(fmt.Sprintf("demo-%02d", i+1), demoBatch, "sleep 0.1; echo done")); err != nil {
 			return fleet.Verdict{}, err
 		}
 	}

@@ -1,0 +1,184 @@
+// Package daemon is `forgeyard daemon`: a member of the fleet, put together from constructors that the harness shares.
+//
+// This file: the command. It turns configuration into the things of the outside
+// world (sockets, files, clock, exit) that a Daemon is made of.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	charm "github.com/charmbracelet/log"
+	"github.com/spf13/cobra"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/config"
+	"github.com/forgeyard/forgeyard/cluster/membership"
+	"github.com/forgeyard/forgeyard/cluster/trace"
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/server"
+	"github.com/forgeyard/forgeyard/transport/pki"
+)
+
+// stopBound is how long a daemon takes to stop in order before it gives up waiting.
+const stopBound = 15 * time.Second
+
+// Command returns `forgeyard daemon`.
+func Command(version server.Version) *cobra.Command {
+	var file, tokenFile string
+	var bootstrap bool
+	cmd := &cobra.Command{
+		Use:   "daemon",
+		Short: "Run a member of the fleet",
+		Long:  "Runs a daemon until SIGINT or SIGTERM. --bootstrap creates a new cluster, once; --join-token-file joins an existing one.",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			loaded, err := config.Load(config.Options{
+				File: file, Environ: os.Environ(), Flags: givenFlags(cmd), Search: config.SearchPath(),
+			})
+			if err != nil {
+				return err
+			}
+			logger := newLogger(cmd.ErrOrStderr(), loaded.Log)
+			for _, w := range loaded.Warnings {
+				logger.Warn(w)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			token, err := readToken(tokenFile)
+			if err != nil {
+				return err
+			}
+			return run(ctx, loaded.Config, Start{Bootstrap: bootstrap, Token: token}, version, logger)
+		},
+	}
+	cmd.Flags().StringVar(&file, "config", "", "configuration file (default: $FORGEYARD_CONFIG, "+strings.Join(config.SearchPath(), ", ")+")")
+	cmd.Flags().BoolVar(&bootstrap, "bootstrap", false, "create a new cluster with this node as its first voter; refused over existing state")
+	cmd.Flags().StringVar(&tokenFile, "join-token-file", "", "file with the token that `forgeyard cluster add` printed")
+	for _, s := range config.Settings() {
+		cmd.Flags().String(s.Flag, "", s.Doc)
+	}
+	return cmd
+}
+
+// readToken reads the join token; no file means none.
+func readToken(file string) (membership.Token, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("join token: %w", err)
+	}
+	return membership.Token(strings.TrimSpace(string(text))), nil
+}
+
+// givenFlags returns the settings given on the command line, by dotted path.
+func givenFlags(cmd *cobra.Command) map[string]string {
+	given := map[string]string{}
+	for _, s := range config.Settings() {
+		if f := cmd.Flags().Lookup(s.Flag); f.Changed {
+			given[s.Path] = f.Value.String()
+		}
+	}
+	return given
+}
+
+// run opens what the configuration names, runs the daemon until ctx ends or it fails, and stops it.
+func run(ctx context.Context, cfg config.Config, start Start, version server.Version, logger *slog.Logger) (err error) {
+	out := Outside{Logger: logger, Now: time.Now, Tracer: trace.Discard, Version: version, Exit: exitProcess(logger)}
+	if err := open(&out, cfg); err != nil {
+		return errors.Join(err, out.close())
+	}
+	if file := os.Getenv("FORGEYARD_TRACE"); file != "" {
+		f, err := trace.Open(file)
+		if err != nil {
+			return errors.Join(err, out.close())
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		out.Tracer = f
+	}
+	d := New(cfg, start, out)
+	err = d.Start(ctx)
+	if err == nil {
+		select {
+		case <-ctx.Done():
+			logger.Info("stopping")
+		case err = <-d.Failed():
+		}
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopBound)
+	defer cancel()
+	return errors.Join(err, d.Stop(stop))
+}
+
+// open binds the sockets and reads the certificate. Whatever was opened before
+// an error is closed by out.close.
+func open(out *Outside, cfg config.Config) (err error) {
+	for _, dir := range []string{cfg.DataDir, cfg.IdentityDir()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("data directory: %w", err)
+		}
+	}
+	if out.Admin, err = server.ListenAdmin(cfg.Admin.Socket); err != nil {
+		return err
+	}
+	if out.API, err = net.Listen("tcp", cfg.HTTP.Listen); err != nil {
+		return portError("http.listen", cfg.HTTP.Listen, err)
+	}
+	if cfg.Cluster.Mode == config.Distributed {
+		tls := cfg.Cluster.TLS
+		if out.Identity, err = pki.Load(tls.Cert.Name, tls.Key.Name, tls.CA.Name); err != nil {
+			return err
+		}
+		if out.Cluster, err = net.ListenPacket("udp", cfg.Cluster.Listen); err != nil {
+			return portError("cluster.listen", cfg.Cluster.Listen, err)
+		}
+		if out.Agents, err = net.ListenPacket("udp", cfg.Agents.Listen); err != nil {
+			return portError("agents.listen", cfg.Agents.Listen, err)
+		}
+	}
+	return nil
+}
+
+// errPort (FY-PORT-001): a socket could not be bound.
+var errPort = &cluster.Error{
+	Kind: cluster.Internal, Code: "FY-PORT-001", Message: "a listening socket could not be opened",
+	Hint: "another process has the port, or the address is not this machine's: `ss -lnptu` shows who; set another one",
+}
+
+func portError(setting, addr string, err error) error {
+	return errPort.Wrap(err, "%s %s could not be opened", setting, addr)
+}
+
+// exitProcess ends the process at once. It is for a process that cannot end its
+// own work safely: another node takes over.
+func exitProcess(logger *slog.Logger) func(int, string) {
+	return func(code int, reason string) {
+		logger.Error("ending this process", "reason", reason, "exit", code)
+		os.Exit(code)
+	}
+}
+
+// newLogger is the one slog handler of a daemon.
+func newLogger(w io.Writer, cfg config.Log) *slog.Logger {
+	level, err := charm.ParseLevel(strings.ToLower(string(cfg.Level)))
+	if err != nil {
+		level = charm.InfoLevel
+	}
+	format := charm.TextFormatter
+	if cfg.Format == "Json" {
+		format = charm.JSONFormatter
+	}
+	return slog.New(charm.NewWithOptions(w, charm.Options{
+		Level: level, ReportTimestamp: true, TimeFormat: time.RFC3339Nano, Formatter: format,
+	}))
+}

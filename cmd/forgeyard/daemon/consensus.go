@@ -1,0 +1,147 @@
+// Identity and coordination engine: who this process is, and Raft over QUIC or the standalone backend.
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/config"
+	"github.com/forgeyard/forgeyard/cluster/local"
+	"github.com/forgeyard/forgeyard/cluster/membership"
+	"github.com/forgeyard/forgeyard/cluster/raftnode"
+	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/transport/pki"
+	"github.com/forgeyard/forgeyard/transport/rafttransport"
+)
+
+// protocol is what this build speaks.
+var protocol = fsm.VersionRange{Min: 1, Max: 1}
+
+// identify binds the data directory to the certificate's node, or in standalone
+// mode to ids minted once, and takes a new incarnation (§12).
+func (d *Daemon) identify(context.Context) error {
+	want, mustMatch := config.NodeState{Cluster: cluster.NewClusterID(), Node: cluster.NewNodeID()}, false
+	if d.distributed() {
+		subject := d.out.Identity.Subject()
+		node, ok := subject.NodeID()
+		if !ok {
+			return errNotNode.Wrap(nil, "the certificate is of %s, a daemon needs one of a node", subject)
+		}
+		want, mustMatch = config.NodeState{Cluster: subject.Cluster, Node: node}, true
+	}
+	bound, err := config.Persist(d.cfg.IdentityDir(), want, mustMatch)
+	if err != nil {
+		return err
+	}
+	d.self = cluster.Identity{Cluster: bound.Cluster, Node: bound.Node, Incarnation: cluster.NewIncarnationID(), Name: d.cfg.Cluster.NodeID}
+	return nil
+}
+
+// errNotNode (FY-CERT-010): the configured certificate is not a node's.
+var errNotNode = &cluster.Error{
+	Kind: cluster.Internal, Code: "FY-CERT-010", Message: "the certificate is not a node's",
+	Hint: "issue one with `forgeyard pki issue node` and set cluster.tls",
+}
+
+// use makes the engine known to the parts that were made before it.
+func (d *Daemon) use(b cluster.Backend) {
+	d.backend = b
+	d.known.Store(&b)
+}
+
+func (d *Daemon) distributed() bool { return d.cfg.Cluster.Mode == config.Distributed }
+
+func (d *Daemon) openConsensus(ctx context.Context) error {
+	if d.distributed() {
+		return d.openRaft(ctx)
+	}
+	b, err := local.Open(local.Config{
+		Dir: filepath.Join(d.cfg.DataDir, "standalone"), Self: d.self, Name: d.cfg.Cluster.Name, Logger: d.log, Now: d.out.Now,
+	})
+	if err != nil {
+		return err
+	}
+	d.use(b)
+	d.onStop(func(context.Context) error { return b.Close() })
+	return nil
+}
+
+// openRaft opens the nodes' endpoint, the Raft engine over it, and membership.
+func (d *Daemon) openRaft(ctx context.Context) (err error) {
+	d.directory = membership.NewDirectory()
+	d.admission = membership.NewAdmission(d.self, d.log, d.out.Now)
+	d.onStop(func(context.Context) error { d.admission.Close(); return nil })
+	if d.endpoint, err = d.listen(d.out.Cluster, pki.KindNode, d.admission.Admit); err != nil {
+		return err
+	}
+	d.endpoint.SetResolver(d.directory.Resolve)
+	d.onStop(func(context.Context) error { return d.endpoint.Close() })
+	joiner := &membership.Joiner{Control: d.endpoint, Seeds: d.cfg.Cluster.Seeds, Member: d.member(), Logger: d.log}
+	if d.start.Bootstrap {
+		if err := joiner.CheckNoCluster(ctx); err != nil {
+			return err
+		}
+	}
+	node, err := d.openNode()
+	if err != nil {
+		return err
+	}
+	d.use(node)
+	d.directory.Bind(func() fsm.View { return node.View().View })
+	d.admission.Bind(node, d.endpoint)
+	d.members = membership.Start(membership.Config{
+		Engine: node, Control: d.endpoint, Tokens: d.store.Tokens(), Audit: d.store.Audit(),
+		Protocol: protocol, Logger: d.log, Now: d.out.Now,
+	})
+	d.onStop(func(context.Context) error { d.members.Close(); return nil })
+	if node.Fresh() && !d.start.Bootstrap {
+		d.join(joiner, node)
+	}
+	return nil
+}
+
+// openNode starts the Raft engine.
+func (d *Daemon) openNode() (*raftnode.Node, error) {
+	heartbeat, election, lease := d.cfg.Cluster.Timers.Scaled()
+	timers := raftnode.DefaultTimers()
+	timers.HeartbeatTimeout, timers.ElectionTimeout, timers.LeaderLeaseTimeout = heartbeat, election, lease
+	carrier := rafttransport.New(rafttransport.Config{
+		Endpoint: d.endpoint, Self: d.self.Node, HeartbeatTimeout: heartbeat, ElectionTimeout: election, Logger: d.log, Now: d.out.Now,
+	})
+	node, err := raftnode.Open(raftnode.Config{
+		Self: d.self, Member: d.member(), Dir: filepath.Join(d.cfg.DataDir, "raft"), IdentityDir: d.cfg.IdentityDir(),
+		Transport: carrier, Control: d.endpoint, Timers: timers, Bootstrap: d.start.Bootstrap, ClusterName: d.cfg.Cluster.Name,
+		Logger: d.log, Now: d.out.Now, Exit: d.out.Exit, WrapLog: d.out.WrapLog,
+	})
+	if err != nil {
+		return nil, errors.Join(err, carrier.Close())
+	}
+	d.onStop(func(context.Context) error { return node.Close() })
+	return node, nil
+}
+
+// join redeems the token, if this start has one, and asks for the log until it comes.
+func (d *Daemon) join(joiner *membership.Joiner, node *raftnode.Node) {
+	d.background("join", func(ctx context.Context) error {
+		if d.start.Token != "" {
+			v, err := joiner.Join(ctx, d.start.Token)
+			if err != nil {
+				return err
+			}
+			d.directory.Learn(v)
+			d.admission.Trust(v)
+		}
+		return joiner.Settle(ctx, func() bool { return node.View().Initialised() })
+	})
+}
+
+// member is what this node says of itself.
+func (d *Daemon) member() fsm.Member {
+	return fsm.Member{
+		Node: d.self.Node, Incarnation: d.self.Incarnation, Name: d.self.Name, Endpoint: fsm.Endpoint(d.cfg.Cluster.Advertise),
+		Agents: fsm.Endpoint(d.cfg.Agents.Advertise), Protocol: protocol, Build: d.out.Version.Version,
+	}
+}

@@ -1,0 +1,174 @@
+// A Daemon: what it is made of, the order in which it starts, and the reverse order in which it stops.
+
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forgeyard/forgeyard/actors"
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/config"
+	"github.com/forgeyard/forgeyard/cluster/health"
+	"github.com/forgeyard/forgeyard/cluster/membership"
+	"github.com/forgeyard/forgeyard/cluster/raftnode"
+	"github.com/forgeyard/forgeyard/cluster/trace"
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/server"
+	"github.com/forgeyard/forgeyard/roles/runner"
+	"github.com/forgeyard/forgeyard/roles/scheduler"
+	"github.com/forgeyard/forgeyard/roles/store"
+	"github.com/forgeyard/forgeyard/transport"
+	"github.com/forgeyard/forgeyard/transport/pki"
+)
+
+// Outside is everything that a daemon uses of the world. The daemon owns the
+// sockets and listeners from New on and closes them in Stop.
+type Outside struct {
+	Cluster  net.PacketConn // nil in standalone mode
+	Agents   net.PacketConn // nil in standalone mode: agents need certificates
+	API      net.Listener   // loopback TCP; nil serves none
+	Admin    net.Listener   // administration socket; nil serves none
+	Identity *pki.Identity  // nil in standalone mode
+
+	Tracer  trace.Tracer
+	Logger  *slog.Logger
+	Now     func() time.Time
+	Exit    func(code int, reason string)
+	Version server.Version
+
+	WrapLog   func(raftnode.Log) raftnode.Log // between the Raft engine and its disk; nil in production
+	Scheduler scheduler.Config                // durations; Store, Dispatched and Logger are filled in
+	Actors    actors.Config                   // budget, back-off and AllowCrash; the rest is filled in
+}
+
+// Start says how a daemon becomes a member when it is none yet.
+type Start struct {
+	Bootstrap bool             // create the cluster
+	Token     membership.Token // join with this token; empty when none
+}
+
+// Daemon is one member of the fleet. Start it once, then Stop it once.
+type Daemon struct {
+	cfg   config.Config
+	start Start
+	out   Outside
+	log   *slog.Logger
+	self  cluster.Identity
+
+	store     *store.Store
+	endpoint  *transport.Endpoint // between nodes; nil in standalone mode
+	agents    *transport.Endpoint // for agents; nil in standalone mode
+	backend   cluster.Backend
+	known     atomic.Pointer[cluster.Backend] // backend, for handshakes that may come before it is open
+	members   *membership.Registrar           // nil in standalone mode
+	admission *membership.Admission
+	directory *membership.Directory
+	service   *cluster.Service
+	planner   *planner
+	observer  *health.Observer
+	scheduler *scheduler.Scheduler
+	sessions  *runner.Sessions
+	system    *actors.System
+	checks    *server.Checks
+	api       *server.Server
+
+	ctx    context.Context // of background work; ends first in Stop
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	failed chan error
+	undo   []func(context.Context) error // what was started, to be stopped in reverse
+}
+
+// New makes a daemon. Nothing runs before Start.
+func New(cfg config.Config, start Start, out Outside) *Daemon {
+	d := &Daemon{cfg: cfg, start: start, out: out, log: out.Logger, failed: make(chan error, 4)}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d
+}
+
+// Roles is where the roles' trees on this node stand.
+func (d *Daemon) Roles() []cluster.RoleStatus { return d.service.Status() }
+
+// Actors is the actor system, for harnesses that crash parts of it.
+func (d *Daemon) Actors() *actors.System { return d.system }
+
+// Failed receives the errors that end a running daemon.
+func (d *Daemon) Failed() <-chan error { return d.failed }
+
+// Start brings the parts up in order: PostgreSQL is tried first but not waited
+// for, because its absence must never stop Raft. On an error the caller still
+// calls Stop.
+func (d *Daemon) Start(ctx context.Context) error {
+	for _, part := range []struct {
+		name string
+		up   func(context.Context) error
+	}{
+		{"identity", d.identify},
+		{"database", d.openDatabase},
+		{"consensus", d.openConsensus},
+		{"roles", d.startRoles},
+		{"agents", d.serveAgents},
+		{"API", d.serveAPI},
+	} {
+		if err := part.up(ctx); err != nil {
+			return fmt.Errorf("start %s: %w", part.name, err)
+		}
+	}
+	d.log.Info("daemon started", "node", d.self.Node, "name", d.self.Name, "incarnation", d.self.Incarnation, "mode", d.cfg.Cluster.Mode)
+	return nil
+}
+
+// Stop ends the parts in reverse order, roles first, and returns when no
+// goroutine of the daemon is left.
+func (d *Daemon) Stop(ctx context.Context) error {
+	if d.checks != nil {
+		d.checks.Drain()
+	}
+	var errs []error
+	errs = append(errs, d.stopRoles(ctx)) // before the API: an operator can watch it
+	d.cancel()
+	for i := len(d.undo) - 1; i >= 0; i-- {
+		errs = append(errs, d.undo[i](ctx))
+	}
+	d.work.Wait()
+	return errors.Join(append(errs, d.out.close())...)
+}
+
+// onStop registers how to end something that was started.
+func (d *Daemon) onStop(f func(context.Context) error) { d.undo = append(d.undo, f) }
+
+// background runs f until Stop; an error ends the daemon.
+func (d *Daemon) background(name string, f func(context.Context) error) {
+	d.work.Go(func() {
+		if err := f(d.ctx); err != nil && d.ctx.Err() == nil {
+			d.fail(fmt.Errorf("%s: %w", name, err))
+		}
+	})
+}
+
+func (d *Daemon) fail(err error) {
+	select {
+	case d.failed <- err:
+	default: // the daemon is ending already
+	}
+}
+
+// close closes what no part has taken over. Closing twice is harmless.
+func (o Outside) close() error {
+	var errs []error
+	for _, c := range []interface{ Close() error }{o.Admin, o.API, o.Cluster, o.Agents} {
+		if c == nil {
+			continue
+		}
+		if err := c.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

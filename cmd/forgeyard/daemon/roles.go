@@ -1,0 +1,82 @@
+// Roles: the coordination service, the job plane's coordinator, and the actor system that supervises both.
+
+package daemon
+
+import (
+	"context"
+
+	"github.com/forgeyard/forgeyard/actors"
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/roles/runner"
+	"github.com/forgeyard/forgeyard/roles/scheduler"
+)
+
+// startRoles begins to follow the committed views. The reporter is set before
+// the backend's first ping can carry a report.
+func (d *Daemon) startRoles(context.Context) error {
+	schedule := d.out.Scheduler
+	schedule.Store, schedule.Logger = d.store, d.log
+	d.sessions = runner.NewSessions(runner.SessionsConfig{
+		Store: d.store, Node: d.self.Node.String(), Wake: func() { d.scheduler.Wake() }, Logger: d.log,
+	})
+	schedule.Dispatched = d.sessions.Wake
+	d.scheduler = scheduler.New(schedule)
+	specs := d.runnable([]actors.RoleSpec{d.scheduler.Spec()})
+	roles := make([]fsm.Role, len(specs))
+	for i, s := range specs {
+		roles[i] = s.Role
+	}
+	d.service = cluster.NewService(cluster.ServiceConfig{
+		Backend: d.backend, Tracer: d.out.Tracer, Logger: d.log, Now: d.out.Now, Exit: d.out.Exit, Roles: roles,
+	})
+	report := func() cluster.HealthReport { return d.report(roles) }
+	d.backend.SetReporter(report)
+	d.planner = &planner{self: d.self.Node, now: d.out.Now}
+	d.observe(report)
+	cfg := d.out.Actors
+	cfg.Trees, cfg.Backend, cfg.Roles, cfg.NewPlanner = d.service, d.backend, specs, d.planner.begin
+	cfg.Tracer, cfg.Logger, cfg.Now, cfg.Exit = d.out.Tracer, d.log, d.out.Now, d.out.Exit
+	system, err := actors.Start(cfg)
+	if err != nil {
+		return err
+	}
+	d.system = system
+	d.service.Start()
+	return nil
+}
+
+// stopRoles revokes every guard, then ends the trees and the actor system. It
+// runs before everything else stops, so that roles are released and not lost.
+func (d *Daemon) stopRoles(ctx context.Context) error {
+	if d.system == nil {
+		return nil
+	}
+	err := d.service.Close(ctx)
+	if stopErr := d.system.Stop(ctx); err == nil {
+		err = stopErr
+	}
+	return err
+}
+
+// runnable keeps the roles that the configuration lets this daemon run.
+func (d *Daemon) runnable(specs []actors.RoleSpec) []actors.RoleSpec {
+	var out []actors.RoleSpec
+	for _, s := range specs {
+		for _, r := range d.cfg.Roles {
+			if s.Role == r {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
+// report is what this node tells the leader with every ping.
+func (d *Daemon) report(roles []fsm.Role) cluster.HealthReport {
+	writable, since := d.store.Writable()
+	return cluster.HealthReport{
+		Node: d.self.Node, Incarnation: d.self.Incarnation, PGWritable: writable, PGWritableFor: since,
+		RunnableRoles: roles, AppliedIndex: d.backend.View().Index, Roles: d.service.Status(),
+	}
+}

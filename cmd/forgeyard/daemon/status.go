@@ -1,0 +1,56 @@
+// What this node knows of the cluster, and how followers ask the leader for what only it knows.
+
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/health"
+	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/transport"
+)
+
+// Control methods of the status model. Facts travel as JSON, the form in which
+// the API shows them.
+const (
+	methodFacts = "facts"
+	methodEcho  = "echo"
+)
+
+// observe starts to watch leader and members.
+func (d *Daemon) observe(report func() cluster.HealthReport) {
+	_, election, _ := d.cfg.Cluster.Timers.Scaled()
+	cfg := health.Config{Coordination: d.backend, Own: report, Backoff: d.planner.delays, Election: election, Now: d.out.Now}
+	if d.endpoint != nil {
+		cfg.Ask, cfg.Probe = d.askFacts, d.echo
+	}
+	d.observer = health.New(cfg)
+	if d.endpoint != nil {
+		d.endpoint.Handle(transport.FamilyControl, methodFacts, func(context.Context, transport.Peer, []byte) (any, error) {
+			return json.Marshal(d.observer.Facts())
+		})
+		d.endpoint.Handle(transport.FamilyControl, methodEcho, func(context.Context, transport.Peer, []byte) (any, error) {
+			return true, nil
+		})
+	}
+	d.background("observer", func(ctx context.Context) error {
+		d.observer.Run(ctx)
+		return nil
+	})
+}
+
+func (d *Daemon) askFacts(ctx context.Context, leader fsm.NodeID) (health.Facts, error) {
+	var text []byte
+	var f health.Facts
+	if err := d.endpoint.Call(ctx, leader, transport.FamilyControl, methodFacts, true, &text); err != nil {
+		return f, err
+	}
+	return f, json.Unmarshal(text, &f)
+}
+
+func (d *Daemon) echo(ctx context.Context, n fsm.NodeID) error {
+	var yes bool
+	return d.endpoint.Call(ctx, n, transport.FamilyControl, methodEcho, true, &yes)
+}

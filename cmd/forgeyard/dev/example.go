@@ -1,0 +1,89 @@
+// The example run of `forgeyard dev --example`: this very module, vetted and built by the fleet.
+
+package dev
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/forgeyard/forgeyard/cluster/config/ron"
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/examples"
+	"github.com/forgeyard/forgeyard/roles/runner"
+	"github.com/forgeyard/forgeyard/testkit/fleet"
+)
+
+// runExample submits the example, follows it to its end and says how it went.
+func runExample(ctx context.Context, out io.Writer, f *fleet.Fleet) error {
+	spec, err := exampleSpec()
+	if err != nil {
+		return err
+	}
+	run, err := f.Submit(ctx, 1, spec)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "  > example    run %s: %d jobs that check this module (cmd/forgeyard/examples/selfbuild.ron)\n", run.ID, len(spec.Jobs))
+	begun := time.Now()
+	if run, err = f.WaitRun(ctx, run.ID); err != nil {
+		return err
+	}
+	for _, j := range run.Jobs {
+		fmt.Fprintf(out, "  %s %-10s %-9s %5.1fs   %s\n", mark(j.State), j.Name, j.State, time.Since(begun).Seconds(), lastLine(j))
+	}
+	if run.State != runner.RunSucceeded {
+		return fmt.Errorf("run %s %s; see it with: forgeyard run show %s", run.ID, run.State, run.ID)
+	}
+	return nil
+}
+
+// exampleSpec points the example at the working directory, and hands the jobs
+// what the Go command needs: agents pass nothing of their own environment on.
+func exampleSpec() (runner.RunSpec, error) {
+	var spec runner.RunSpec
+	source, err := os.Getwd()
+	if err != nil {
+		return spec, err
+	}
+	if _, err := os.Stat(filepath.Join(source, "go.mod")); err != nil {
+		return spec, fmt.Errorf("the example checks the module in the working directory, and there is none in %s", source)
+	}
+	v, err := ron.Parse("selfbuild.ron", examples.SelfBuild)
+	if err != nil {
+		return spec, err
+	}
+	if _, err := ron.Decode(v, &spec); err != nil {
+		return spec, err
+	}
+	env := map[string]string{"SOURCE": source, "HOME": os.Getenv("HOME")}
+	for _, kv := range os.Environ() {
+		if name, value, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "GO") {
+			env[name] = value
+		}
+	}
+	for i := range spec.Jobs {
+		spec.Jobs[i].Env = maps.Clone(env)
+	}
+	return spec, nil
+}
+
+func mark(s runner.JobState) string {
+	if s == runner.JobSucceeded {
+		return "+"
+	}
+	return "!"
+}
+
+// lastLine is the last line of the job's last output.
+func lastLine(j runner.Job) string {
+	if len(j.Leases) == 0 {
+		return j.Reason
+	}
+	lines := strings.Split(strings.TrimSpace(j.Leases[len(j.Leases)-1].OutputTail), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,91 @@
+// How the daemons of a fleet become a cluster: the first bootstraps, the others join with a token and are promoted.
+
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/forgeyard/forgeyard/cluster/health"
+	"github.com/forgeyard/forgeyard/cluster/membership"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// readyBound is how long each step of the start may take.
+const readyBound = 60 * time.Second
+
+func (f *Fleet) startFirstNode(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyBound)
+	defer cancel()
+	first := f.nodes[0]
+	if err := first.start("--bootstrap"); err != nil {
+		return err
+	}
+	if _, err := first.waitStatus(ctx, "the first leader", func(s health.ClusterStatus) bool { return s.Leader.Node == first.ID }); err != nil {
+		return err
+	}
+	f.progress(first.Name, "leader", first.clusterAddr.String())
+	return nil
+}
+
+// startOtherNodes starts all joiners at once; only the promotions are one by one.
+func (f *Fleet) startOtherNodes(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyBound)
+	defer cancel()
+	for _, n := range f.nodes[1:] {
+		if err := f.startJoiner(ctx, n); err != nil {
+			return err
+		}
+	}
+	for _, n := range f.nodes[1:] {
+		if err := f.promote(ctx, n); err != nil {
+			return err
+		}
+		f.progress(n.Name, "voter", n.clusterAddr.String())
+	}
+	return nil
+}
+
+func (f *Fleet) startJoiner(ctx context.Context, n *Node) error {
+	var added membership.Added
+	if err := f.nodes[0].call(ctx, http.MethodPost, "/v1/cluster/add", membership.AddRequest{Node: n.ID, Name: n.Name}, &added); err != nil {
+		return fmt.Errorf("token for %s: %w", n.Name, err)
+	}
+	token := filepath.Join(n.dir, "join-token")
+	if err := os.WriteFile(token, []byte(added.Token), 0o600); err != nil {
+		return err
+	}
+	return n.start("--join-token-file", token)
+}
+
+func (f *Fleet) promote(ctx context.Context, n *Node) error {
+	if _, err := f.nodes[0].waitStatus(ctx, n.Name+" to catch up", func(s health.ClusterStatus) bool {
+		for _, m := range s.Members {
+			if m.Node == n.ID {
+				return m.State == fsm.Active
+			}
+		}
+		return false
+	}); err != nil {
+		return err
+	}
+	return f.nodes[0].call(ctx, http.MethodPost, "/v1/cluster/promote", membership.PromoteRequest{Node: n.Name}, nil)
+}
+
+// waitRoles returns once every role that some daemon can run is active.
+func (f *Fleet) waitRoles(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyBound)
+	defer cancel()
+	s, err := f.nodes[0].waitStatus(ctx, "the roles", func(s health.ClusterStatus) bool {
+		return s.Roles.Runnable > 0 && s.Roles.Active == s.Roles.Runnable
+	})
+	if err != nil {
+		return err
+	}
+	f.progress("roles", "active", fmt.Sprintf("%d of %d", s.Roles.Active, s.Roles.Runnable))
+	return nil
+}

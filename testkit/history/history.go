@@ -1,0 +1,110 @@
+// Package history records what a fleet did to PostgreSQL and checks it against the invariants.
+//
+// invariants.sql holds the tables and one view per invariant; record.sql fills
+// them by triggers in the very transactions that it watches.
+package history
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed invariants.sql
+var invariantsSQL string
+
+//go:embed record.sql
+var recordSQL string
+
+// Install creates tables, views and triggers in a migrated database. conn is a superuser's.
+func Install(ctx context.Context, conn *pgx.Conn) error {
+	for _, sql := range []string{invariantsSQL, recordSQL} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("install the history: %w", err)
+		}
+	}
+	return nil
+}
+
+// AgentEvent is one line of an agent's own log.
+type AgentEvent struct {
+	Agent, Lease, Job, What string // What is "dispatch" or "start"
+	N, Generation, Epoch    int64
+	Attempt                 int
+}
+
+// AddAgentEvents hands the agents' own logs to the checker.
+func AddAgentEvents(ctx context.Context, conn *pgx.Conn, events []AgentEvent) error {
+	_, err := conn.CopyFrom(ctx, pgx.Identifier{"agent_log"},
+		[]string{"agent", "n", "generation", "epoch", "lease", "job", "attempt", "what"},
+		pgx.CopyFromSlice(len(events), func(i int) ([]any, error) {
+			e := events[i]
+			return []any{e.Agent, e.N, e.Generation, e.Epoch, e.Lease, e.Job, e.Attempt, e.What}, nil
+		}))
+	return err
+}
+
+// Report is what was recorded, and which invariants it breaks.
+type Report struct {
+	Counts     map[string]int    // rows of hist by kind
+	Violations map[string]string // view → its first row
+}
+
+// Err is nil when nothing is broken and at least the given traffic was recorded:
+// a check of an empty history proves nothing.
+func (r Report) Err(atLeast map[string]int) error {
+	var problems []string
+	for view, row := range r.Violations {
+		problems = append(problems, view+": "+row)
+	}
+	for kind, want := range atLeast {
+		if r.Counts[kind] < want {
+			problems = append(problems, fmt.Sprintf("too little traffic: %d %s recorded, at least %d are needed", r.Counts[kind], kind, want))
+		}
+	}
+	if problems == nil {
+		return nil
+	}
+	sort.Strings(problems)
+	return fmt.Errorf("history: %s", strings.Join(problems, "; "))
+}
+
+// Check evaluates every view of invariants.sql.
+func Check(ctx context.Context, conn *pgx.Conn) (Report, error) {
+	r := Report{Counts: map[string]int{}, Violations: map[string]string{}}
+	rows, err := conn.Query(ctx, `SELECT kind, count(*) FROM hist GROUP BY kind`)
+	if err != nil {
+		return r, err
+	}
+	var kind string
+	var n int
+	if _, err := pgx.ForEachRow(rows, []any{&kind, &n}, func() error { r.Counts[kind] = n; return nil }); err != nil {
+		return r, err
+	}
+	rows, err = conn.Query(ctx, `SELECT viewname FROM pg_views WHERE schemaname = 'public' AND viewname ~ '^i[0-9][0-9]_' ORDER BY 1`)
+	if err != nil {
+		return r, err
+	}
+	views, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return r, err
+	}
+	if len(views) < 10 {
+		return r, fmt.Errorf("only %d invariants are installed", len(views))
+	}
+	for _, v := range views {
+		var first string
+		err := conn.QueryRow(ctx, `SELECT to_jsonb(x)::text FROM `+pgx.Identifier{v}.Sanitize()+` x LIMIT 1`).Scan(&first)
+		switch {
+		case err == nil:
+			r.Violations[v] = first
+		case err != pgx.ErrNoRows:
+			return r, fmt.Errorf("%s: %w", v, err)
+		}
+	}
+	return r, nil
+}
