@@ -208,6 +208,9 @@ func testBumpEpoch(t *testing.T) {
 		require.Equal(t, first.Epoch, again.Epoch)
 		l.refuse(RejectStaleLeader, BumpEpoch{Term: 5, ExpectedEpoch: first.Epoch, Node: node(2), Incarnation: inc(2)})
 
+		l.term = 4 // a log whose terms fall is not believed
+		l.refuse(RejectStaleLeader, BumpEpoch{Term: 4, ExpectedEpoch: first.Epoch, Node: node(2), Incarnation: inc(2)})
+
 		l.term = 6
 		l.refuse(RejectStaleLeader, BumpEpoch{Term: 5, ExpectedEpoch: first.Epoch, Node: node(1), Incarnation: inc(1)}) // appended by the next leader
 		second := l.must(BumpEpoch{Term: 6, ExpectedEpoch: first.Epoch, Node: node(2), Incarnation: inc(2)})
