@@ -5,6 +5,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	"github.com/forgeyard/forgeyard/transport/pki"
@@ -127,11 +128,11 @@ func (e *Endpoint) greet(ctx context.Context, qc *quic.Conn, addr string, id str
 	return c, nil
 }
 
-// closeReason prefers the reason for which the peer closes the whole
-// connection to the stream's own end, which may arrive a moment earlier.
+// closeReason waits for the reason for which the peer closes the connection:
+// the end of the stream, which tells nothing, may arrive a moment earlier.
 func (e *Endpoint) closeReason(ctx context.Context, qc *quic.Conn, err error) error {
-	var se *quic.StreamError
-	if !errors.As(err, &se) && codeOf(err) != CodeOK {
+	var own *Error
+	if err != io.EOF && !(errors.As(err, &own) && own.Remote) { //nolint:errorlint // the bare end of the stream
 		return err
 	}
 	select {

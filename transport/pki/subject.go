@@ -59,7 +59,10 @@ func (s Subject) Validate() error {
 	case s.Cluster.IsZero():
 		return fmt.Errorf("subject %s: no cluster id", s)
 	case s.Kind == KindNode:
-		_, err := fsm.ParseNodeID(s.ID)
+		id, err := fsm.ParseNodeID(s.ID)
+		if err == nil && id.String() != s.ID {
+			err = fmt.Errorf("node id %q is not the canonical form %q", s.ID, id)
+		}
 		return err
 	case s.Kind != KindAgent && s.Kind != KindAdmin:
 		return fmt.Errorf("subject %s: unknown kind %q", s, s.Kind)

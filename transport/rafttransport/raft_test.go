@@ -14,7 +14,7 @@ import (
 )
 
 func TestRaftOverQUIC(t *testing.T) {
-	ms, _, _ := trio(t, 0, func(int) net.PacketConn { return loopback(t) })
+	ms, _, _ := trio(t, 0, realTimer, func(int) net.PacketConn { return loopback(t) })
 	defer func() {
 		for _, m := range ms {
 			m.stop(t)
@@ -23,19 +23,19 @@ func TestRaftOverQUIC(t *testing.T) {
 	lead := leader(t, ms)
 	apply(t, lead, 50)
 	for _, m := range ms {
-		require.Eventually(t, func() bool { return m.fsm.count() == 50 }, 10*time.Second, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return m.fsm.count() == 50 }, 30*time.Second, 5*time.Millisecond)
 	}
 
 	// The transport knows each follower's log, and since when a majority follows.
 	require.Eventually(t, func() bool {
 		peers := lead.trans.Peers()
 		return len(peers) == 2 && peers[0].MatchIndex == lead.raft.LastIndex() && peers[1].MatchIndex == lead.raft.LastIndex()
-	}, 10*time.Second, 5*time.Millisecond)
-	require.WithinDuration(t, time.Now(), lead.trans.Confirmed(lead.raft.CurrentTerm(), ids(ms)), heartbeatTimeout)
+	}, 30*time.Second, 5*time.Millisecond)
+	require.WithinDuration(t, time.Now(), lead.trans.Confirmed(lead.raft.CurrentTerm(), ids(ms)), realTimer)
 
 	// A handover uses TimeoutNow, votes with a known leader, and a new term.
 	require.NoError(t, lead.raft.LeadershipTransfer().Error())
-	require.Eventually(t, func() bool { return lead.raft.State() == raft.Follower }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return lead.raft.State() == raft.Follower }, 30*time.Second, 5*time.Millisecond)
 	next := leader(t, ms)
 	require.NotEqual(t, lead.id, next.id)
 	apply(t, next, 1)
@@ -46,7 +46,7 @@ func TestRaftInBubble(t *testing.T) {
 		sim := netsim.New(1)
 		sim.Delay(time.Millisecond, 3*time.Millisecond)
 		addrs := []string{"10.0.0.1:7443", "10.0.0.2:7443", "10.0.0.3:7443"}
-		ms, _, _ := trio(t, 0, func(i int) net.PacketConn { return sim.Listen(addrs[i]) })
+		ms, _, _ := trio(t, 0, bubbleTimer, func(i int) net.PacketConn { return sim.Listen(addrs[i]) })
 		defer func() {
 			for _, m := range ms {
 				m.stop(t)
@@ -59,7 +59,7 @@ func TestRaftInBubble(t *testing.T) {
 		at := time.Now()
 		sim.Isolate(lead.Addr().String())
 		last := lead.trans.Confirmed(term, ids(ms))
-		require.WithinDuration(t, at, last, heartbeatTimeout)
+		require.WithinDuration(t, at, last, bubbleTimer)
 		<-time.After(5 * time.Second) // virtual
 		stopped := lead.trans.Confirmed(term, ids(ms))
 		require.False(t, stopped.After(at), "an append sent after the cut was confirmed")

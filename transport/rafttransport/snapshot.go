@@ -36,14 +36,16 @@ func (t *Transport) sendSnapshot(id raft.ServerID, req *raft.InstallSnapshotRequ
 	if err := within(ctx, t.cfg.SnapshotIdle, func(ctx context.Context) error { return s.WriteFrame(ctx, encodeSnapshot(req)) }); err != nil {
 		return err
 	}
-	if err := t.sendChunks(ctx, s, data, req.Size); err != nil {
-		// The follower may have refused before it read everything: its answer says more.
-		if answer := t.snapshotAnswer(ctx, s, resp); isRemote(answer) {
-			return answer
-		}
+	err = t.sendChunks(ctx, s, data, req.Size)
+	var stopped *transport.Error
+	if err != nil && !(errors.As(err, &stopped) && stopped.Remote) {
 		return err
 	}
-	return t.snapshotAnswer(ctx, s, resp)
+	// A follower that stopped listening has answered, and its answer says why.
+	if answer := t.snapshotAnswer(ctx, s, resp); err == nil || isRemote(answer) {
+		return answer
+	}
+	return err
 }
 
 func (t *Transport) sendChunks(ctx context.Context, s *transport.Stream, data io.Reader, left int64) error {
