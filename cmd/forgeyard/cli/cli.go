@@ -51,13 +51,6 @@ type app struct {
 	timeout   time.Duration
 }
 
-const (
-	groupUse     = "use"
-	groupOperate = "operate"
-	groupProcess = "process"
-	groupSetup   = "setup"
-)
-
 func (a *app) tree(deps Deps) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "forgeyard",
@@ -72,15 +65,11 @@ func (a *app) tree(deps Deps) *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usagef("see: "+c.CommandPath()+" --help", "%s", err.Error())
 	})
-	root.AddGroup(
-		&cobra.Group{ID: groupUse, Title: "Use the fleet:"}, &cobra.Group{ID: groupOperate, Title: "Operate the fleet:"},
-		&cobra.Group{ID: groupProcess, Title: "Processes:"}, &cobra.Group{ID: groupSetup, Title: "Set up:"},
-	)
 	a.globals(root)
-	add(root, groupProcess, deps.Daemon, deps.Agent, deps.Dev, deps.Demo)
-	add(root, groupUse, a.runCommand())
-	add(root, groupOperate, a.clusterCommand(), a.actorsCommand())
-	add(root, groupSetup, a.pkiCommand(), a.configCommand())
+	add(root, "Processes:", deps.Dev, deps.Demo, deps.Daemon, deps.Agent)
+	add(root, "Use the fleet:", a.runCommand())
+	add(root, "Operate the fleet:", a.clusterCommand(), a.actorsCommand())
+	add(root, "Set up:", a.pkiCommand(), a.configCommand())
 	add(root, "", a.explainCommand(), a.versionCommand(deps.Version))
 	return root
 }
@@ -147,12 +136,17 @@ func (a *app) call(ctx context.Context, do func(context.Context, *client.Client)
 	return do(ctx, c)
 }
 
-func add(parent *cobra.Command, groupID string, children ...*cobra.Command) {
+// add puts commands under a heading of the help; an empty heading is cobra's own.
+func add(parent *cobra.Command, heading string, children ...*cobra.Command) {
 	for _, c := range children {
-		if c != nil {
-			c.GroupID = groupID
-			parent.AddCommand(c)
+		if c == nil {
+			continue
 		}
+		if heading != "" && !parent.ContainsGroup(heading) {
+			parent.AddGroup(&cobra.Group{ID: heading, Title: heading})
+		}
+		c.GroupID = heading
+		parent.AddCommand(c)
 	}
 }
 

@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -75,7 +76,7 @@ func (a *app) get(ctx context.Context, path string, out any) error {
 func statusResult(s health.ClusterStatus) result {
 	names := []string{"cluster/" + s.ClusterName}
 	return result{doc: s, names: names, draw: func(p *painter) {
-		p.line("%s%s", p.paint(p.headline(s.Headline)), headlineTail(s))
+		p.line("%s%s", p.headline(s.Headline), headlineTail(s))
 		facts := [][2]string{
 			{"cluster", fmt.Sprintf("%s  %s", s.ClusterName, s.ClusterID)},
 			{"leader", leaderText(s)},
@@ -93,6 +94,9 @@ func statusResult(s health.ClusterStatus) result {
 		if len(s.RoleRows) > 0 {
 			p.line("")
 			p.roles(s.RoleRows)
+		}
+		for _, n := range s.Notes {
+			p.line("note: %s", n)
 		}
 		p.provenance(s.Provenance)
 		p.problem(s.Reasons, s.Hint)
@@ -155,7 +159,7 @@ func (p *painter) problem(reasons []string, hint string) {
 // banner warns above a list when there is no quorum, because the list may be behind.
 func (p *painter) banner(h health.Headline) {
 	if h == health.NoQuorum || h == health.Unknown {
-		p.line("%s", p.paint(p.bad(string(h)))+" - this is what one node last knew; it may be behind")
+		p.line("%s - this is what one node last knew; it may be behind", p.bad(string(h)))
 	}
 }
 
@@ -261,7 +265,14 @@ func (p *painter) roles(rows []health.RoleRow) {
 		row = append(row, cells(r.Why, releaseText(r.LastRelease), backoffText(r.Backoff), incarnation(r.Incarnation))...)
 		out = append(out, row)
 	}
-	p.table(cols, out)
+	if slices.Contains(p.table(cols, out), "WHY") {
+		return
+	}
+	for _, r := range rows { // a narrow terminal must not hide why a role does nothing
+		if r.Active != health.Yes && r.Why != "" {
+			p.line("%s: %s", r.Role.String(), r.Why)
+		}
+	}
 }
 
 func incarnation(id fsm.IncarnationID) string {

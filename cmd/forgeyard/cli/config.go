@@ -3,8 +3,6 @@
 package cli
 
 import (
-	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -113,33 +111,4 @@ func (a *app) configShowCommand() *cobra.Command {
 	c.Flags().StringVar(&file, "config", "", "configuration file (default $FORGEYARD_CONFIG, ./forgeyard.ron, /etc/forgeyard/forgeyard.ron)")
 	c.Flags().BoolVar(&origin, "origin", false, "say where each value comes from")
 	return c
-}
-
-// Settings adds a flag for every setting, and --config, to a command, and returns
-// what loads the configuration from flags, environment, file and defaults.
-// Warnings go to the command's standard error.
-func Settings(c *cobra.Command) func(environ []string) (*config.Loaded, error) {
-	file := c.Flags().String("config", "", "configuration file (default $FORGEYARD_CONFIG, ./forgeyard.ron, /etc/forgeyard/forgeyard.ron)")
-	values := map[string]*string{}
-	for _, s := range config.Settings() {
-		values[s.Path] = c.Flags().String(s.Flag, "", s.Doc)
-	}
-	return func(environ []string) (*config.Loaded, error) {
-		given := map[string]string{}
-		for _, s := range config.Settings() {
-			if c.Flags().Changed(s.Flag) {
-				given[s.Path] = *values[s.Path]
-			}
-		}
-		l, err := config.Load(config.Options{File: *file, Environ: environ, Flags: given, Search: config.SearchPath()})
-		if err != nil {
-			return nil, err
-		}
-		for _, w := range l.Warnings {
-			if _, err := io.WriteString(c.ErrOrStderr(), fmt.Sprintf("warning: %s\n", w)); err != nil {
-				return nil, err
-			}
-		}
-		return l, nil
-	}
 }

@@ -112,11 +112,14 @@ func (a *app) painter() *painter {
 	return &painter{wide: a.format == formatWide, width: a.io.Width, colour: a.io.wantsColour(a.colour)}
 }
 
-// line writes one line; its arguments are cleaned for the terminal.
+// line writes one line; strings and cells among its arguments are cleaned for the terminal.
 func (p *painter) line(format string, args ...any) {
 	for i, x := range args {
-		if s, ok := x.(string); ok {
-			args[i] = clean(s)
+		switch x := x.(type) {
+		case string:
+			args[i] = clean(x)
+		case cell:
+			args[i] = p.paint(cell{clean(x.text), x.colour})
 		}
 	}
 	fmt.Fprintf(&p.Builder, format+"\n", args...)
@@ -151,8 +154,9 @@ func (p *painter) paint(c cell) string {
 	return "\x1b[" + c.colour + "m" + c.text + "\x1b[0m"
 }
 
-// table draws rows without borders, so that they can be read and grepped.
-func (p *painter) table(cols []column, rows [][]cell) {
+// table draws rows without borders, so that they can be read and grepped. It
+// returns the headings that there was room for.
+func (p *painter) table(cols []column, rows [][]cell) (shown []string) {
 	widths := make([]int, len(cols))
 	for i, c := range cols {
 		widths[i] = len(c.head)
@@ -164,15 +168,18 @@ func (p *painter) table(cols []column, rows [][]cell) {
 		}
 	}
 	show := p.fit(cols, widths)
+	for _, i := range show {
+		shown = append(shown, cols[i].head)
+	}
 	head := make([]cell, len(cols))
 	for i, c := range cols {
 		head[i] = plain(c.head)
 	}
-	for _, row := range append([][]cell{head}, rows...) {
+	for r, row := range append([][]cell{head}, rows...) {
 		var b strings.Builder
 		for n, i := range show {
 			text := row[i].text
-			if text == "" {
+			if text == "" && r > 0 {
 				text, row[i].text = "-", "-"
 			}
 			b.WriteString(p.paint(row[i]))
@@ -182,6 +189,7 @@ func (p *painter) table(cols []column, rows [][]cell) {
 		}
 		p.WriteString(strings.TrimRight(b.String(), " ") + "\n")
 	}
+	return shown
 }
 
 // fit picks the columns that the terminal has room for.

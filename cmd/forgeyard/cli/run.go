@@ -98,7 +98,7 @@ func (a *app) run(ctx context.Context, id string) (d runner.RunDocument, err err
 
 func runResult(d runner.RunDocument) result {
 	return result{doc: d, names: []string{"run/" + d.ID}, draw: func(p *painter) {
-		p.line("%s  %s  %s  submitted %s", p.paint(p.runState(string(d.State))), clean(d.Name), d.ID, stamp(d.SubmittedAt))
+		p.line("%s  %s  %s  submitted %s", p.runState(string(d.State)), d.Name, d.ID, stamp(d.SubmittedAt))
 		cols := []column{
 			{head: "JOB"}, {head: "STATE"}, {head: "ATTEMPT"}, {head: "AGENT", drop: 1}, {head: "EPOCH", drop: 3}, {head: "EXIT"},
 			{head: "TOOK", drop: 4}, {head: "REASON", drop: 2}, {head: "ID", wide: true}, {head: "LEASE", wide: true},
