@@ -4,7 +4,6 @@ package membership
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/forgeyard/forgeyard/cluster"
@@ -90,6 +89,10 @@ func (r *Registrar) promote(ctx context.Context, req PromoteRequest) (Promoted, 
 		if err := CanPromote(r.progress(m), r.cfg.Protocol); err != nil {
 			return Promoted{}, err
 		}
+		// Before the intent is committed: a vote that cannot be given now is refused, not left pending.
+		if err := r.cfg.Engine.Settled(); err != nil {
+			return Promoted{}, err
+		}
 		if _, err := r.propose(ctx, fsm.PromoteVoter{ExpectedConfig: v.Config, Node: m.Node}); err != nil {
 			return Promoted{}, err
 		}
@@ -115,7 +118,7 @@ func (r *Registrar) giveVote(ctx context.Context, node fsm.NodeID) error {
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
+			return err
 		case <-time.After(settlePause):
 		}
 	}

@@ -27,6 +27,7 @@ type Engine interface {
 	Peers() []cluster.Peer
 	Suffrage() raftnode.Suffrage
 	LastIndex() uint64
+	Settled() error
 	AddNonvoter(ctx context.Context, node fsm.NodeID) error
 	AddVoter(ctx context.Context, node fsm.NodeID) error
 }

@@ -50,7 +50,7 @@ var (
 		Hint: "retry with the same request id, or read the view: the change may have been made", OutcomeUnknown: true}
 	// ErrConfigurationMoved: the membership changed, or is changing, under this change.
 	ErrConfigurationMoved = &cluster.Error{Kind: cluster.MembershipConflict, Code: "FY-RAFT-008", Message: "the membership is changing",
-		Hint: "read the members again, then decide"}
+		Hint: "bring every voter up or remove those that are gone, read the members again, then decide"}
 	// ErrSuperseded: another process announced itself under this node id.
 	ErrSuperseded = &cluster.Error{Kind: cluster.Fenced, Code: "FY-RAFT-009", Message: "another process runs under this node id",
 		Hint: "two machines share one identity: stop one and issue it its own certificate"}

@@ -87,14 +87,10 @@ func (n *Node) change(ctx context.Context, request func(prev uint64, wait time.D
 	if _, leads := n.Leadership(); !leads {
 		return cluster.ErrNotLeader
 	}
-	prev := n.machine.configured.Load()
-	if prev == 0 {
-		// The library takes 0 for "do not check".
-		return ErrConfigurationMoved.Wrap(nil, "the committed configuration is not known here yet")
-	}
-	if err := n.settled(prev); err != nil {
+	if err := n.Settled(); err != nil {
 		return err
 	}
+	prev := n.machine.configured.Load()
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
@@ -108,16 +104,23 @@ func (n *Node) change(ctx context.Context, request func(prev uint64, wait time.D
 	return appendError(err)
 }
 
-// settled refuses a change while a voter has not stored the previous one: two
-// changes on the way at once could leave two majorities.
-func (n *Node) settled(prev uint64) error {
+// Settled returns nil when the configuration may change now: the previous
+// change is known and every voter has stored it, as two changes on the way at
+// once could leave two majorities. MembershipConflict names the voter that has
+// not. It also says so of a voter that has not answered this leader yet.
+func (n *Node) Settled() error {
+	prev := n.machine.configured.Load()
+	if prev == 0 {
+		// The library takes 0 for "do not check".
+		return ErrConfigurationMoved.Wrap(nil, "the committed configuration is not known here yet")
+	}
 	match := map[fsm.NodeID]uint64{n.cfg.Self.Node: n.raft.LastIndex()}
 	for _, p := range n.cfg.Transport.Peers() {
 		match[p.Node] = p.MatchIndex
 	}
 	for _, v := range n.Suffrage().Voters {
 		if match[v] < prev {
-			return ErrConfigurationMoved.Wrap(nil, "voter %s has not stored the previous change (entry %d, it has %d)", v, prev, match[v])
+			return ErrConfigurationMoved.Wrap(nil, "voter %s is not known to have stored the previous change (entry %d, it has %d)", v, prev, match[v])
 		}
 	}
 	return nil
