@@ -112,14 +112,14 @@ BEGIN
     RAISE EXCEPTION 'fence needs READ COMMITTED, not %', current_setting('transaction_isolation') USING ERRCODE = 'FY005';
   END IF;
   PERFORM pg_advisory_xact_lock_shared(1180237825, p_role);  -- 0x46590001
-  SELECT f.generation, f.epoch INTO held FROM coordination.fence f WHERE f.role = p_role;
-  IF held.epoch IS DISTINCT FROM p_epoch OR held.generation IS DISTINCT FROM p_generation THEN
+  PERFORM set_config('forgeyard.fence', p_role || ':' || p_generation || ':' || p_epoch, true)
+     FROM coordination.fence f WHERE f.role = p_role AND f.generation = p_generation AND f.epoch = p_epoch;
+  IF NOT FOUND THEN
+    SELECT f.generation, f.epoch INTO held FROM coordination.fence f WHERE f.role = p_role;
     RAISE EXCEPTION 'role % is fenced at generation % epoch %, the caller has generation % epoch %',
       p_role, coalesce(held.generation::text, 'none'), coalesce(held.epoch::text, 'none'), p_generation, p_epoch
       USING ERRCODE = 'FY001';
   END IF;
-  PERFORM set_config('forgeyard.fence_' || p_role, p_generation || ':' || p_epoch, true),
-          set_config('forgeyard.fence', p_generation || ':' || p_epoch, true);
 END
 $$;
 -- +goose StatementEnd
@@ -205,17 +205,17 @@ END
 $$;
 -- +goose StatementEnd
 
--- The fence of this transaction, for column defaults, so that a row and the fence it was written
+-- The last fence of this transaction, for column defaults, so that a row and the fence it was written
 -- under cannot differ. NULL outside a fenced transaction: a NOT NULL column then refuses the row.
 -- +goose StatementBegin
 CREATE FUNCTION coordination.fenced_generation() RETURNS bigint
 LANGUAGE sql STABLE
-AS $$ SELECT nullif(pg_catalog.split_part(pg_catalog.current_setting('forgeyard.fence', true), ':', 1), '')::bigint $$;
+AS $$ SELECT nullif(pg_catalog.split_part(pg_catalog.current_setting('forgeyard.fence', true), ':', 2), '')::bigint $$;
 -- +goose StatementEnd
 -- +goose StatementBegin
 CREATE FUNCTION coordination.fenced_epoch() RETURNS bigint
 LANGUAGE sql STABLE
-AS $$ SELECT nullif(pg_catalog.split_part(pg_catalog.current_setting('forgeyard.fence', true), ':', 2), '')::bigint $$;
+AS $$ SELECT nullif(pg_catalog.split_part(pg_catalog.current_setting('forgeyard.fence', true), ':', 3), '')::bigint $$;
 -- +goose StatementEnd
 
 -- require_fence('<role number>') refuses a write in a transaction that has not called fence for the
@@ -225,7 +225,7 @@ CREATE FUNCTION coordination.require_fence() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-  IF coalesce(current_setting('forgeyard.fence_' || TG_ARGV[0], true), '') = '' THEN
+  IF split_part(current_setting('forgeyard.fence', true), ':', 1) IS DISTINCT FROM TG_ARGV[0] THEN
     RAISE EXCEPTION '% on %.% writes columns of role % outside a fence', TG_OP, TG_TABLE_SCHEMA, TG_TABLE_NAME, TG_ARGV[0] USING ERRCODE = 'FY002';
   END IF;
   IF TG_OP = 'DELETE' THEN

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,7 +39,7 @@ func (s *Store) pool(ctx context.Context, kind, dsn string, size int) (*pgxpool.
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}
 	for name, value := range map[string]string{
-		"application_name":                    fmt.Sprintf("forgeyard %s %s", s.cfg.Name, kind),
+		"application_name":                    strings.Join(strings.Fields("forgeyard "+s.cfg.Name+" "+kind), " "),
 		"statement_timeout":                   milliseconds(statementTimeout),
 		"idle_in_transaction_session_timeout": milliseconds(idleInTxTimeout),
 		// The fence refuses every other level; a database default must not decide it.

@@ -3,8 +3,8 @@
 package store
 
 import (
-	"context"
 	"errors"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -82,18 +82,17 @@ func explain(err error) error {
 		return ErrDSN.Wrap(err, "")
 	case Classify(err) == Unknown:
 		return ErrUnknown.Wrap(err, "")
-	case code == "57P03", len(code) == 5 && code[:2] == "53", code == "" && unreached(err):
+	case unreached(err), strings.HasPrefix(code, "53"):
 		return ErrUnavailable.Wrap(err, "")
 	}
 	return err
 }
 
-// unreached reports whether a call ended without an answer and without having been sent.
+// unreached reports whether a call ended before anything was sent.
 func unreached(err error) bool {
 	var ns *notSent
 	var ce *pgconn.ConnectError
-	return errors.As(err, &ns) || errors.As(err, &ce) || pgconn.SafeToRetry(err) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	return errors.As(err, &ns) || errors.As(err, &ce) || pgconn.SafeToRetry(err)
 }
 
 // explainMigration does the same for a failed migration.

@@ -6,7 +6,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -199,5 +198,5 @@ func TestMergesAreAll(t *testing.T) {
 			seen[order] = true
 		}
 	}
-	require.Len(t, seen, 70, fmt.Sprint("8 over 4"))
+	require.Len(t, seen, 70, "eight over four")
 }

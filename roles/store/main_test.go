@@ -85,7 +85,6 @@ type committee struct {
 
 	mu   sync.Mutex
 	view fsm.View
-	sent []fsm.Command
 }
 
 func newCommittee() *committee {
@@ -138,12 +137,18 @@ func (c *committee) View() cluster.View {
 
 func (c *committee) LinearizableView(context.Context) (cluster.View, error) { return c.View(), nil }
 
-// Propose obeys: whatever ends a spent epoch vacates the role.
+// Propose obeys: whatever ends a spent epoch vacates the role, if it is still at that epoch.
 func (c *committee) Propose(_ context.Context, p fsm.Proposal) (cluster.Commit, error) {
-	c.mu.Lock()
-	c.sent = append(c.sent, p.Command)
-	c.mu.Unlock()
-	c.vacate()
+	var spent fsm.Epoch
+	switch cmd := p.Command.(type) {
+	case fsm.BumpEpoch:
+		spent = cmd.ExpectedEpoch
+	case fsm.ReleaseRole:
+		spent = cmd.ExpectedEpoch
+	}
+	if c.View().Role(fsm.SchedulerLeader).Epoch == spent {
+		c.vacate()
+	}
 	return cluster.Commit{}, nil
 }
 
@@ -188,7 +193,7 @@ func (h *holder) granted(t testing.TB, epoch fsm.Epoch) (g cluster.RoleGuard) {
 		var err error
 		g, err = h.service.AcquireRole(t.Context(), fsm.SchedulerLeader)
 		return err == nil && g.Epoch() == epoch
-	}, 5*time.Second, time.Millisecond)
+	}, waitBound, time.Millisecond)
 	return g
 }
 
@@ -198,7 +203,7 @@ func (h *holder) fenced(t testing.TB, s *Store, epoch fsm.Epoch) cluster.RoleGua
 	g := h.granted(t, epoch)
 	require.NoError(t, s.RaiseFence(t.Context(), g))
 	h.service.Report(fsm.SchedulerLeader, epoch, cluster.TreeFenced, "", "")
-	require.Eventually(t, func() bool { return g.Check() == nil }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return g.Check() == nil }, waitBound, time.Millisecond)
 	return g
 }
 

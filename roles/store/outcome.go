@@ -89,18 +89,17 @@ func classifyState(pg *pgconn.PgError) Outcome {
 
 // Retryable reports whether the same call may simply be made again: the outcome
 // is NotApplied and the cause passes (serialization failure, deadlock, lock or
-// statement timeout, no connection, a server that is starting or full).
+// statement timeout, no connection, a server that starts, is full or was demoted).
 func Retryable(err error) bool {
 	if err == nil || Classify(err) != NotApplied {
 		return false
 	}
-	switch code := state(err); code {
-	case "40001", "40P01", "55P03", "57014", "57P03", "53300":
+	switch state(err) {
+	case "40001", "40P01", "55P03", "57014":
 		return true
-	case "":
-		return !errors.Is(err, pgx.ErrNoRows) && !errors.Is(err, pgx.ErrTooManyRows) && unreached(err)
 	}
-	return false
+	var known *cluster.Error
+	return errors.As(explain(err), &known) && (known.Code == ErrUnavailable.Code || known.Code == ErrReadOnly.Code)
 }
 
 // broken reports whether the connection that gave this error must not be used again.

@@ -36,8 +36,9 @@ type Config struct {
 }
 
 // reservedConns serve raising, asserting and probing alone, so that no amount
-// of other work can keep a role from its fence.
-const reservedConns = 2
+// of other work can keep a role from its fence: one for each of the four roles
+// and one for the probe.
+const reservedConns = 5
 
 // Store is the database of one cluster as one node sees it. Its methods are
 // safe for concurrent use and each returns by its deadline.
