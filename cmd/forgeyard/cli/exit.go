@@ -75,6 +75,7 @@ func explain(err error) (int, access.Problem) {
 		fault   *config.Error
 		cert    *pki.Error
 		own     *cluster.Error
+		request *access.Fault
 	)
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -101,6 +102,8 @@ func explain(err error) (int, access.Problem) {
 			Retryable: own.Kind.Retryable(), OutcomeUnknown: own.OutcomeUnknown,
 		}
 		return exitOfProblem(p), p
+	case errors.As(err, &request):
+		return ExitFailed, access.Problem{Code: request.Code, Kind: "Request", Message: request.Message, Hint: request.Hint}
 	}
 	return ExitFailed, access.Problem{Code: codeOther, Kind: "Internal", Message: err.Error()}
 }

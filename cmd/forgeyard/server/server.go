@@ -131,7 +131,8 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	stopping.Wait()
 	s.wait.Wait()
-	return errors.Join(errs...)
+	s.cfg.Ready.Drain() // nobody asks from now on
+	return errors.Join(append(errs, s.cfg.Ready.settle(ctx))...)
 }
 
 // mount builds the mux. net/http panics on a conflict of patterns; that is a
