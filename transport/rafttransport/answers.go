@@ -12,9 +12,16 @@ import (
 // maxErrorText bounds the text of an error in an answer, in bytes.
 const maxErrorText = 1024
 
-// encodeAnswer writes what raft answered to a request.
-func encodeAnswer(a raft.RPCResponse) ([]byte, error) {
+// encodeAnswer writes what raft answered to a request. Raft leaves the header
+// of some answers empty; on the wire each carries this node's id.
+func encodeAnswer(a raft.RPCResponse, self raft.ServerAddress) ([]byte, error) {
 	w := &writer{}
+	header := func(h raft.RPCHeader) {
+		if len(h.ID) == 0 && len(h.Addr) == 0 {
+			h.ID, h.Addr = []byte(self), []byte(self)
+		}
+		w.header(h)
+	}
 	if a.Error != nil {
 		text := a.Error.Error()
 		w.byte(answerError)
@@ -24,24 +31,24 @@ func encodeAnswer(a raft.RPCResponse) ([]byte, error) {
 	w.byte(answerOK)
 	switch p := a.Response.(type) {
 	case *raft.AppendEntriesResponse:
-		w.header(p.RPCHeader)
+		header(p.RPCHeader)
 		w.uint(p.Term)
 		w.uint(p.LastLog)
 		w.bool(p.Success)
 		w.bool(p.NoRetryBackoff)
 	case *raft.RequestVoteResponse:
-		w.header(p.RPCHeader)
+		header(p.RPCHeader)
 		w.uint(p.Term)
 		w.bytes(p.Peers)
 		w.bool(p.Granted)
 	case *raft.RequestPreVoteResponse:
-		w.header(p.RPCHeader)
+		header(p.RPCHeader)
 		w.uint(p.Term)
 		w.bool(p.Granted)
 	case *raft.TimeoutNowResponse:
-		w.header(p.RPCHeader)
+		header(p.RPCHeader)
 	case *raft.InstallSnapshotResponse:
-		w.header(p.RPCHeader)
+		header(p.RPCHeader)
 		w.uint(p.Term)
 		w.bool(p.Success)
 	default:

@@ -107,7 +107,7 @@ func (t *Transport) ask(ctx context.Context, rpc raft.RPC, answers <-chan raft.R
 }
 
 func (t *Transport) answer(ctx context.Context, s *transport.Stream, a raft.RPCResponse) error {
-	b, err := encodeAnswer(a)
+	b, err := encodeAnswer(a, t.self)
 	if err != nil {
 		return err
 	}

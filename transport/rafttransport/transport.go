@@ -162,12 +162,7 @@ func (t *Transport) RequestPreVote(id raft.ServerID, _ raft.ServerAddress, req *
 // TimeoutNow tells a node to campaign at once (leadership transfer).
 func (t *Transport) TimeoutNow(id raft.ServerID, _ raft.ServerAddress, req *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
 	_, err := t.roundTrip(id, laneVote, t.cfg.ElectionTimeout/2, encodeTimeoutNow(req), func(b []byte) (raft.RPCHeader, error) {
-		h, err := decodeTimeoutNowResponse(b, resp)
-		if len(h.ID) == 0 && len(h.Addr) == 0 {
-			// Raft leaves this one header empty; it names nobody, so it cannot lie.
-			h.ID, h.Addr = []byte(id), []byte(id)
-		}
-		return h, err
+		return decodeTimeoutNowResponse(b, resp)
 	})
 	return err
 }
