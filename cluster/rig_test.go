@@ -27,7 +27,8 @@ type engine struct {
 	cut        atomic.Bool  // confirmations and proposals stop, as on a cut link
 	skew       atomic.Int64 // how far the monotonic clock has jumped ahead
 	generation atomic.Uint64
-	deaf       bool // hints are lost
+	lagging    atomic.Pointer[cluster.View] // what View shows while it lags
+	deaf       bool                         // hints are lost
 	frozen     time.Time
 
 	mu       sync.Mutex
@@ -44,6 +45,9 @@ func (e *engine) Confirmed() time.Time {
 }
 
 func (e *engine) View() cluster.View {
+	if old := e.lagging.Load(); old != nil {
+		return *old
+	}
 	v := e.Backend.View()
 	v.Generation += fsm.Generation(e.generation.Load())
 	return v

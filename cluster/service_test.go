@@ -264,6 +264,25 @@ func TestUncertainProposalsEndInOneCommand(t *testing.T) {
 	}
 }
 
+// TestLaggingViewIsWaitedFor: the command is committed, but this node learns it late.
+func TestLaggingViewIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		g := r.active(scheduler)
+		old := r.engine.View()
+		r.engine.lagging.Store(&old)
+		g.Lost(unknown)
+		<-time.After(3 * time.Second)
+		require.Equal(t, cluster.RoleStatus{Role: scheduler, Epoch: g.Epoch(), State: cluster.GuardRevoked}, r.stands(scheduler))
+		r.engine.lagging.Store(nil)
+		r.eventually(func() bool { return r.stands(scheduler).State == cluster.GuardActive })
+		require.Equal(t, g.Epoch()+1, r.stands(scheduler).Epoch)
+		require.Len(t, r.engine.committed(), 1)
+		require.Equal(t, 1, count(trace.Kinds(r.rec.Of(scheduler, g.Epoch())), trace.Bump))
+		r.finish()
+	})
+}
+
 // TestRefusedRenewalIsReleased: a grant from before the current leadership is
 // not renewed; when nobody assigns it anew, the role is released, not orphaned.
 func TestRefusedRenewalIsReleased(t *testing.T) {
