@@ -107,7 +107,7 @@ func (b Backoff) observe(p *planner) Backoff {
 	maps.DeleteFunc(next.failures, func(_ place, f failure) bool { return p.Now.Sub(f.until) >= BackoffReset })
 	for _, x := range p.View.Releases {
 		next.released[x.Role] = x.Epoch
-		if !first && x.Epoch > b.released[x.Role] && x.Code != fsm.CodeMemberRemoved {
+		if !first && x.Epoch > b.released[x.Role] {
 			next.fail(place{x.Role, x.Node}, p.Now)
 		}
 	}

@@ -114,3 +114,14 @@ func TestPlanIgnoresReportsOfAnEarlierProcess(t *testing.T) {
 	cmds, _ := Plan(in)
 	require.Empty(t, cmds)
 }
+
+func TestTheLeaderNeedsNoPingFromItself(t *testing.T) {
+	s := newSim(t, 3)
+	s.elect(1)
+	s.settle()
+	in := s.input()
+	in.Reports = in.Reports[1:]
+	in.Now = in.Now.Add(2 * cluster.OwnerSilence)
+	cmds, _ := Plan(in)
+	require.Empty(t, cmds)
+}
