@@ -28,7 +28,7 @@ func Build(in Input) ClusterStatus {
 		Header: Header{APIVersion: APIVersion, Kind: KindStatus, Provenance: provenance(in)},
 		Leader: leaderStatus(in), ClusterID: v.ClusterID, ClusterName: v.ClusterName, Generation: v.Generation,
 		Term: max(v.RaftTerm, v.Term), AppliedIndex: v.Index, Epoch: v.Epoch,
-		Maintenance: MaintenanceStatus{State: v.Maintenance, Epoch: v.MaintenanceEpoch},
+		Maintenance: maintenance(v),
 		Members:     memberRows(in),
 		RoleRows:    roleRows(in),
 	}
@@ -203,4 +203,13 @@ func fact(ok bool) Fact {
 
 func guardReached(s, least cluster.GuardState) Fact {
 	return fact(s >= least && s != cluster.GuardRevoked)
+}
+
+// maintenance is Normal until a view has arrived: nobody can have set another.
+func maintenance(v cluster.View) MaintenanceStatus {
+	m := MaintenanceStatus{State: v.Maintenance, Epoch: v.MaintenanceEpoch}
+	if !m.State.Valid() {
+		m.State = fsm.Normal
+	}
+	return m
 }

@@ -125,3 +125,47 @@ func TestTheLeaderNeedsNoPingFromItself(t *testing.T) {
 	cmds, _ := Plan(in)
 	require.Empty(t, cmds)
 }
+
+func TestPlanDoesNotChangeItsInput(t *testing.T) {
+	s := newSim(t, 2)
+	s.elect(1)
+	s.settle()
+	s.giveUp(fsm.SchedulerLeader)
+	s.settle()
+	s.giveUp(fsm.ReleaseCoordinator)
+	in := s.input()
+	before := in.Backoff.Delays(in.Now)
+	_, next := Plan(in)
+	require.Equal(t, before, in.Backoff.Delays(in.Now))
+	require.Len(t, next.Delays(in.Now), len(before)+1)
+}
+
+// TestOnlyTheCurrentGrantCountsAsActive: a report of an earlier epoch, or of an
+// earlier process, does not show that the grant of now is active.
+func TestOnlyTheCurrentGrantCountsAsActive(t *testing.T) {
+	for name, spoil := range map[string]func(r *cluster.NodeReport){
+		"epoch": func(r *cluster.NodeReport) {
+			for i := range r.Roles {
+				r.Roles[i].Epoch--
+			}
+		},
+		"process": func(r *cluster.NodeReport) { r.Incarnation = id[fsm.IncarnationID](99) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSim(t, 1)
+			s.elect(1)
+			s.settle()
+			plan := func() (cmds []fsm.Command) {
+				in := s.input()
+				spoil(&in.Reports[0])
+				cmds, s.memory = Plan(in)
+				return cmds
+			}
+			for elapsed := time.Duration(0); elapsed <= cluster.InactiveBound; elapsed += time.Second {
+				require.Empty(t, plan())
+				s.now = s.now.Add(time.Second)
+			}
+			require.Len(t, plan(), 4)
+		})
+	}
+}
