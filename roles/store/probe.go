@@ -24,11 +24,16 @@ type prober struct {
 	last  time.Time // when the last probe was begun
 }
 
-func startProber(cfg Config, write func(context.Context) error) *prober {
-	ctx, cancel := context.WithCancel(context.Background())
-	p := &prober{cfg: cfg, write: write, hint: make(chan struct{}, 1), cancel: cancel, ended: make(chan struct{}), since: cfg.Now()}
+func newProber(cfg Config, write func(context.Context) error) *prober {
+	return &prober{cfg: cfg, write: write, hint: make(chan struct{}, 1), ended: make(chan struct{}), since: cfg.Now()}
+}
+
+// start runs the probe until stop. The probe itself uses what it is part of, so
+// it is started when that is complete.
+func (p *prober) start() {
+	var ctx context.Context
+	ctx, p.cancel = context.WithCancel(context.Background())
 	go p.run(ctx)
-	return p
 }
 
 func (p *prober) run(ctx context.Context) {

@@ -16,7 +16,7 @@ func TestWritableSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var failing, hanging atomic.Bool
 		resume := make(chan struct{})
-		p := startProber(Config{ProbeInterval: time.Second, Logger: slog.New(slog.DiscardHandler), Now: time.Now}, func(ctx context.Context) error {
+		p := newProber(Config{ProbeInterval: time.Second, Logger: slog.New(slog.DiscardHandler), Now: time.Now}, func(ctx context.Context) error {
 			if hanging.Load() {
 				<-resume
 			}
@@ -25,6 +25,7 @@ func TestWritableSince(t *testing.T) {
 			}
 			return nil
 		})
+		p.start()
 		defer p.stop()
 		at := func(after time.Duration, wantOK bool, wantSince time.Duration) {
 			t.Helper()

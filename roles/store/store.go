@@ -83,7 +83,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		s.fenced.Close()
 		return nil, err
 	}
-	s.probe = startProber(cfg, s.writeProbe)
+	s.probe = newProber(cfg, s.writeProbe)
+	s.probe.start()
 	return s, nil
 }
 
