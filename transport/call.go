@@ -62,7 +62,8 @@ func (e *Endpoint) openStream(ctx context.Context, fam Family, connect func(cont
 			return s, c.peer, nil
 		}
 		// Nothing but the opening was sent, so trying again on a new connection is safe.
-		if try > 0 || c.alive() || errors.Is(err, &Error{Code: CodeRemoved}) {
+		var told *Error
+		if try > 0 || c.alive() || errors.As(err, &told) && told.Final() {
 			return nil, c.peer, err
 		}
 	}

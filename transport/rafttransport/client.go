@@ -141,32 +141,14 @@ func (t *Transport) exchange(ctx context.Context, l *lane, node fsm.NodeID, kind
 	return sent, nil
 }
 
-// checkHeader requires that a message speaks for the certificate's holder and for nobody else (§57).
+// checkHeader requires that a message speaks for the certificate's holder and
+// for nobody else (§57). The older fields in which Raft repeats the sender do
+// not travel at all.
 func checkHeader(h raft.RPCHeader, p transport.Peer) error {
 	for _, id := range [][]byte{h.ID, h.Addr} {
 		if string(id) != p.Subject.ID {
 			return transport.Refuse(transport.CodeIDMismatch, "a raft header of %q on a connection of %q", id, p.Subject.ID)
 		}
-	}
-	return nil
-}
-
-// checkSender also compares the deprecated fields in which a message names its sender.
-func checkSender(q raft.WithRPCHeader, p transport.Peer) error {
-	if err := checkHeader(q.GetRPCHeader(), p); err != nil {
-		return err
-	}
-	var named []byte
-	switch q := q.(type) {
-	case *raft.AppendEntriesRequest:
-		named = q.Leader
-	case *raft.RequestVoteRequest:
-		named = q.Candidate
-	case *raft.InstallSnapshotRequest:
-		named = q.Leader
-	}
-	if len(named) > 0 && string(named) != p.Subject.ID {
-		return transport.Refuse(transport.CodeIDMismatch, "a raft message of %q on a connection of %q", named, p.Subject.ID)
 	}
 	return nil
 }

@@ -131,7 +131,6 @@ func encodeAppend(q *raft.AppendEntriesRequest) []byte {
 	w.byte(byte(msgAppend))
 	w.header(q.RPCHeader)
 	w.uint(q.Term)
-	w.bytes(q.Leader)
 	w.uint(q.PrevLogEntry)
 	w.uint(q.PrevLogTerm)
 	w.uint(q.LeaderCommitIndex)
@@ -153,7 +152,7 @@ func encodeAppend(q *raft.AppendEntriesRequest) []byte {
 
 func decodeAppend(r *reader) (*raft.AppendEntriesRequest, error) {
 	q := &raft.AppendEntriesRequest{
-		RPCHeader: r.header(), Term: r.uint(), Leader: r.bytes(maxID),
+		RPCHeader: r.header(), Term: r.uint(),
 		PrevLogEntry: r.uint(), PrevLogTerm: r.uint(), LeaderCommitIndex: r.uint(),
 	}
 	n := r.uint()
@@ -189,7 +188,6 @@ func encodeVote(q *raft.RequestVoteRequest) []byte {
 	w.byte(byte(msgVote))
 	w.header(q.RPCHeader)
 	w.uint(q.Term)
-	w.bytes(q.Candidate)
 	w.uint(q.LastLogIndex)
 	w.uint(q.LastLogTerm)
 	w.bool(q.LeadershipTransfer)
@@ -198,7 +196,7 @@ func encodeVote(q *raft.RequestVoteRequest) []byte {
 
 func decodeVote(r *reader) (*raft.RequestVoteRequest, error) {
 	q := &raft.RequestVoteRequest{
-		RPCHeader: r.header(), Term: r.uint(), Candidate: r.bytes(maxID),
+		RPCHeader: r.header(), Term: r.uint(),
 		LastLogIndex: r.uint(), LastLogTerm: r.uint(), LeadershipTransfer: r.bool(),
 	}
 	return q, r.end()
@@ -237,7 +235,6 @@ func encodeSnapshot(q *raft.InstallSnapshotRequest) []byte {
 	w.header(q.RPCHeader)
 	w.uint(uint64(q.SnapshotVersion))
 	w.uint(q.Term)
-	w.bytes(q.Leader)
 	w.uint(q.LastLogIndex)
 	w.uint(q.LastLogTerm)
 	w.bytes(q.Peers)
@@ -249,7 +246,7 @@ func encodeSnapshot(q *raft.InstallSnapshotRequest) []byte {
 
 func decodeSnapshot(r *reader) (*raft.InstallSnapshotRequest, error) {
 	q := &raft.InstallSnapshotRequest{
-		RPCHeader: r.header(), SnapshotVersion: raft.SnapshotVersion(r.uint()), Term: r.uint(), Leader: r.bytes(maxID),
+		RPCHeader: r.header(), SnapshotVersion: raft.SnapshotVersion(r.uint()), Term: r.uint(),
 		LastLogIndex: r.uint(), LastLogTerm: r.uint(), Peers: r.bytes(maxBlob), Configuration: r.bytes(maxBlob),
 		ConfigurationIndex: r.uint(), Size: int64(r.uint()),
 	}

@@ -18,18 +18,18 @@ func header() raft.RPCHeader {
 
 func requests() map[raft.WithRPCHeader][]byte {
 	entries := &raft.AppendEntriesRequest{
-		RPCHeader: header(), Term: 7, Leader: []byte("n1"), PrevLogEntry: 8, PrevLogTerm: 6, LeaderCommitIndex: 5,
+		RPCHeader: header(), Term: 7, PrevLogEntry: 8, PrevLogTerm: 6, LeaderCommitIndex: 5,
 		Entries: []*raft.Log{
 			{Index: 9, Term: 7, Type: raft.LogCommand, Data: []byte("d"), Extensions: []byte("e"), AppendedAt: time.Unix(5, 6)},
 			{Index: 10, Term: 7, Type: raft.LogConfiguration},
 		},
 	}
-	beat := &raft.AppendEntriesRequest{RPCHeader: header(), Term: 1<<64 - 1, Leader: []byte("n1")}
-	vote := &raft.RequestVoteRequest{RPCHeader: header(), Term: 1, Candidate: []byte("n1"), LastLogIndex: 2, LastLogTerm: 3, LeadershipTransfer: true}
+	beat := &raft.AppendEntriesRequest{RPCHeader: header(), Term: 1<<64 - 1}
+	vote := &raft.RequestVoteRequest{RPCHeader: header(), Term: 1, LastLogIndex: 2, LastLogTerm: 3, LeadershipTransfer: true}
 	pre := &raft.RequestPreVoteRequest{RPCHeader: header(), Term: 1, LastLogIndex: 2, LastLogTerm: 3}
 	now := &raft.TimeoutNowRequest{RPCHeader: header()}
 	snap := &raft.InstallSnapshotRequest{
-		RPCHeader: header(), SnapshotVersion: 1, Term: 4, Leader: []byte("n1"), LastLogIndex: 5, LastLogTerm: 6,
+		RPCHeader: header(), SnapshotVersion: 1, Term: 4, LastLogIndex: 5, LastLogTerm: 6,
 		Peers: []byte("p"), Configuration: []byte("c"), ConfigurationIndex: 7, Size: 1 << 40,
 	}
 	return map[raft.WithRPCHeader][]byte{

@@ -4,7 +4,6 @@ package rafttransport_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -263,11 +262,4 @@ func apply(t *testing.T, m *member, n int) {
 	for i := range n {
 		require.NoError(t, m.raft.Apply(fmt.Appendf(nil, "command %d", i), time.Second).Error())
 	}
-}
-
-func within(t *testing.T, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	t.Cleanup(cancel)
-	return ctx
 }

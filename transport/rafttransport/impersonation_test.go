@@ -89,36 +89,6 @@ func TestSenderImpersonation(t *testing.T) {
 	}
 }
 
-func TestDeprecatedSenderFieldsAreChecked(t *testing.T) {
-	ca, dir := authority(t), &directory{addr: map[fsm.NodeID]string{}}
-	target, liar := open(t, ca, dir, newID(), loopback(t)), open(t, ca, dir, newID(), loopback(t))
-	tr := rafttransport.New(rafttransport.Config{Endpoint: target.Endpoint, Self: target.id})
-	own := rafttransport.New(rafttransport.Config{Endpoint: liar.Endpoint, Self: liar.id, ElectionTimeout: 10 * time.Second, HeartbeatTimeout: 10 * time.Second})
-	defer func() {
-		for _, c := range []interface{ Close() error }{tr, own, target, liar} {
-			require.NoError(t, c.Close())
-		}
-	}()
-	h := raft.RPCHeader{ProtocolVersion: 3, ID: []byte(liar.id.String()), Addr: []byte(liar.id.String())}
-	lie := []byte(newID().String())
-	id, addr := raft.ServerID(target.id.String()), raft.ServerAddress(target.id.String())
-	for _, c := range []func() error{
-		func() error {
-			return own.AppendEntries(id, addr, &raft.AppendEntriesRequest{RPCHeader: h, Term: 1, Leader: lie}, &raft.AppendEntriesResponse{})
-		},
-		func() error {
-			return own.RequestVote(id, addr, &raft.RequestVoteRequest{RPCHeader: h, Term: 1, Candidate: lie}, &raft.RequestVoteResponse{})
-		},
-		func() error {
-			return own.InstallSnapshot(id, addr, &raft.InstallSnapshotRequest{RPCHeader: h, Term: 1, Leader: lie}, &raft.InstallSnapshotResponse{}, nil)
-		},
-	} {
-		require.Error(t, c())
-		require.Equal(t, transport.CodeIDMismatch, heard(t, target).err.Code)
-		require.Equal(t, transport.CodeIDMismatch, heard(t, liar).err.Code)
-	}
-}
-
 // TestAnswerImpersonation: also whoever answers speaks for itself only.
 func TestAnswerImpersonation(t *testing.T) {
 	ca, dir := authority(t), &directory{addr: map[fsm.NodeID]string{}}

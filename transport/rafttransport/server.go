@@ -43,7 +43,7 @@ func (t *Transport) request(ctx context.Context, from transport.Peer, s *transpo
 	if err != nil {
 		return err
 	}
-	if err := checkSender(q, from); err != nil {
+	if err := checkHeader(q.GetRPCHeader(), from); err != nil {
 		rejectLiar(s, err)
 		return err
 	}
