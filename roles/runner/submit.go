@@ -32,15 +32,15 @@ var ErrSpec = &access.Fault{
 const insertRunSQL = `INSERT INTO forge.runs (id, name, idempotency_key, request_digest) VALUES ($1, $2, nullif($3, ''), $4)
 ON CONFLICT (idempotency_key) DO NOTHING`
 
-// The jobs follow the run only if this transaction inserted it. The order of
-// the array becomes the order of the queue.
+// The jobs follow the run only if this transaction inserted it. Their ids rise
+// in the order of the specification, which so becomes the order of the queue.
 const insertJobsSQL = `
 INSERT INTO forge.jobs (id, run_id, name, argv, env, labels, priority, timeout_ms, attempt_limit)
 SELECT j.id, $1, j.name, j.argv, j.env, j.labels, j.priority, j.timeout_ms, j.attempt_limit
-  FROM jsonb_to_recordset($2::jsonb) WITH ORDINALITY
-       AS j(id text, name text, argv text[], env jsonb, labels text[], priority smallint, timeout_ms integer, attempt_limit smallint, n bigint)
+  FROM jsonb_to_recordset($2::jsonb)
+       AS j(id text, name text, argv text[], env jsonb, labels text[], priority smallint, timeout_ms integer, attempt_limit smallint)
  WHERE EXISTS (SELECT FROM forge.runs WHERE id = $1)
- ORDER BY j.n`
+ ORDER BY j.id`
 
 // jobRow is a job as insertJobsSQL reads it.
 type jobRow struct {
