@@ -139,7 +139,7 @@ func TestStreamLeak(t *testing.T) {
 	client := node(t, ca)
 	knows(client, server)
 	server.Handle(transport.FamilyControl, "echo", echo)
-	big := make([]byte, 512<<10)
+	big := make([]byte, 100<<10)
 	running := make(chan struct{}, 1)
 	server.Handle(transport.FamilyControl, "big", func(context.Context, transport.Peer, []byte) (any, error) {
 		running <- struct{}{}

@@ -113,6 +113,28 @@ func TestLossFollowsTheSeed(t *testing.T) {
 	require.InDelta(t, 140, len(first), 30)
 }
 
+func TestRateBoundsADirection(t *testing.T) {
+	pair(t, 1, func(t *testing.T, n *netsim.Network, a, b net.PacketConn) {
+		n.Rate(10_000)
+		began := time.Now()
+		for range 20 { // two tenths of a second of data: half of it fits
+			send(t, a, b, string(make([]byte, 100)))
+		}
+		send(t, b, a, string(make([]byte, 100)))
+		got := 0
+		for {
+			if _, err := receive(t, b); err != nil {
+				break
+			}
+			got++
+			require.Equal(t, time.Duration(got)*10*time.Millisecond, time.Since(began))
+		}
+		require.Equal(t, 11, got)
+		_, err := receive(t, a)
+		require.NoError(t, err, "the other direction is not affected")
+	})
+}
+
 func TestCuts(t *testing.T) {
 	pair(t, 1, func(t *testing.T, n *netsim.Network, a, b net.PacketConn) {
 		arrives := func(from, to net.PacketConn) bool {

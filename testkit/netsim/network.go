@@ -21,9 +21,14 @@ type Network struct {
 	loss  float64
 	min   time.Duration
 	max   time.Duration
+	rate  int                // bytes a second of one direction; 0 without bound
+	busy  map[link]time.Time // until when a direction transmits what was sent before
 	seq   uint64
 	stats Stats
 }
+
+// bufferTime is how much a direction with a rate holds back before it drops, as routers do.
+const bufferTime = 100 * time.Millisecond
 
 // link is one direction between two addresses.
 type link struct{ from, to netip.AddrPort }
@@ -41,6 +46,7 @@ func New(seed uint64) *Network {
 		rnd:   rand.New(rand.NewPCG(seed, seed^0x5851f42d4c957f2d)),
 		conns: map[netip.AddrPort]*packetConn{},
 		cuts:  map[link]bool{},
+		busy:  map[link]time.Time{},
 	}
 }
 
@@ -112,6 +118,33 @@ func (n *Network) Delay(least, most time.Duration) {
 	n.min, n.max = least, max(least, most)
 }
 
+// Rate bounds each direction to so many bytes a second; 0 removes the bound. A
+// direction that is more than a tenth of a second behind drops what comes on top.
+func (n *Network) Rate(bytesPerSecond int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.rate = bytesPerSecond
+	clear(n.busy)
+}
+
+// transmit gives the time a packet takes to leave, or false when it does not fit
+// any more; the caller holds mu.
+func (n *Network) transmit(l link, size int) (time.Duration, bool) {
+	if n.rate <= 0 {
+		return 0, true
+	}
+	now := time.Now()
+	from := n.busy[l]
+	if from.Before(now) {
+		from = now
+	}
+	if from.Sub(now) > bufferTime {
+		return 0, false
+	}
+	n.busy[l] = from.Add(time.Duration(size) * time.Second / time.Duration(n.rate))
+	return n.busy[l].Sub(now), true
+}
+
 // Stats returns the counts so far.
 func (n *Network) Stats() Stats {
 	n.mu.Lock()
@@ -132,8 +165,13 @@ func (n *Network) send(from, to netip.AddrPort, payload []byte) {
 		n.stats.Lost++
 		return
 	}
+	leaves, fits := n.transmit(link{from, to}, len(payload))
+	if !fits {
+		n.stats.Lost++
+		return
+	}
 	n.seq++
-	if !dst.push(packet{from: from, seq: n.seq, due: time.Now().Add(delay), payload: append([]byte(nil), payload...)}) {
+	if !dst.push(packet{from: from, seq: n.seq, due: time.Now().Add(leaves + delay), payload: append([]byte(nil), payload...)}) {
 		n.stats.Lost++
 		return
 	}

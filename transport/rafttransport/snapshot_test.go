@@ -18,11 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSnapshotDoesNotStallHeartbeat: a node joins by a snapshot of some MiB
-// while the leader keeps its followers.
-func TestSnapshotDoesNotStallHeartbeat(t *testing.T) {
-	const size = 16 << 20
-	ms, dir, ca := trio(t, size, realTimer, func(int) net.PacketConn { return loopback(t) })
+// joinBySnapshot adds a node that must be sent a snapshot of size bytes, and
+// calls watch until the node has it.
+func joinBySnapshot(t *testing.T, size int, timer time.Duration, socket func(int) net.PacketConn, slow func(), watch func(l *member, term uint64, voters []fsm.NodeID)) {
+	t.Helper()
+	ms, dir, ca := trio(t, size, timer, socket)
 	defer func() {
 		for _, m := range ms {
 			m.stop(t)
@@ -33,20 +33,47 @@ func TestSnapshotDoesNotStallHeartbeat(t *testing.T) {
 	require.NoError(t, l.raft.Snapshot().Error()) // the entries before it are gone from the log
 	term := l.raft.CurrentTerm()
 
-	late := start(t, open(t, ca, dir, newID(), loopback(t)), nil, 0, realTimer)
+	late := start(t, open(t, ca, dir, newID(), socket(3)), nil, 0, timer)
 	ms = append(ms, late)
-	require.NoError(t, l.raft.AddNonvoter(raft.ServerID(late.id.String()), raft.ServerAddress(late.id.String()), 0, time.Second).Error())
+	slow()
+	require.NoError(t, l.raft.AddNonvoter(raft.ServerID(late.id.String()), raft.ServerAddress(late.id.String()), 0, 10*time.Second).Error())
 	voters := ids(ms[:3])
-	var worst time.Duration
 	require.Eventually(t, func() bool {
-		worst = max(worst, time.Since(l.trans.Confirmed(term, voters)))
+		watch(l, term, voters)
 		return late.fsm.restored() == size
-	}, 60*time.Second, time.Millisecond)
-	t.Logf("oldest confirmation during the transfer: %s", worst)
-	require.Less(t, worst, realTimer, "the leader's followers were not heard during the transfer")
-	require.Equal(t, term, l.raft.CurrentTerm(), "the transfer cost an election")
+	}, 2*time.Minute, 5*time.Millisecond)
 	apply(t, l, 1)
-	require.Eventually(t, func() bool { return late.raft.AppliedIndex() == l.raft.LastIndex() }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return late.raft.AppliedIndex() == l.raft.LastIndex() }, 2*time.Minute, 5*time.Millisecond)
+}
+
+func TestSnapshotOverLoopback(t *testing.T) {
+	joinBySnapshot(t, 4<<20, realTimer, func(int) net.PacketConn { return loopback(t) }, func() {}, func(*member, uint64, []fsm.NodeID) {})
+}
+
+// TestSnapshotDoesNotStallHeartbeat: on a link that the snapshot fills for
+// seconds, the node that receives it still hears its leader in time.
+func TestSnapshotDoesNotStallHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, rate = 4 << 20, 1 << 20
+		sim := netsim.New(9)
+		sim.Delay(time.Millisecond, 2*time.Millisecond)
+		addrs := []string{"10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1"}
+		var began time.Time
+		var worst, oldest time.Duration
+		joinBySnapshot(t, size, bubbleTimer, func(i int) net.PacketConn { return sim.Listen(addrs[i]) },
+			func() { began = time.Now(); sim.Rate(rate) },
+			func(l *member, term uint64, voters []fsm.NodeID) {
+				require.Equal(t, term, l.raft.CurrentTerm(), "the transfer cost an election")
+				oldest = max(oldest, time.Since(l.trans.Confirmed(term, voters)))
+				for _, p := range l.trans.Peers() {
+					worst = max(worst, time.Since(p.LastContact))
+				}
+			})
+		require.Greater(t, time.Since(began), size/rate*time.Second*9/10, "the link was never full")
+		t.Logf("oldest confirmation %s, longest silence of any node %s", oldest, worst)
+		require.Less(t, oldest, bubbleTimer)
+		require.Less(t, worst, 2*bubbleTimer)
+	})
 }
 
 // slowly yields its bytes one chunk at a time with pauses.
