@@ -68,7 +68,7 @@ func TestAgentMovesWithItsWork(t *testing.T) {
 	t.Run("the agent session stays", func(t *testing.T) {
 		require.Equal(t, a.Session(), one[string](p, `SELECT session FROM forge.agents`))
 	})
-	close(ex.open)
+	ex.let()
 	p.becomes(lease, "done")
 	require.Equal(t, 1, ex.starts(lease))
 	require.Equal(t, "succeeded", one[string](p, `SELECT state FROM forge.jobs`))
@@ -116,7 +116,7 @@ func TestStaleOrderIsRefused(t *testing.T) {
 	p.daemon("d1")
 	dir := t.TempDir()
 	ex := newGate()
-	close(ex.open)
+	ex.let()
 	a := p.agent("a", dir, ex, "d1")
 	p.raise(9)
 	p.becomes(p.lease("a", nil), "done")
@@ -300,7 +300,7 @@ func TestLostLeaseIsDropped(t *testing.T) {
 func TestCompletionIsRepeatedUntilAnswered(t *testing.T) {
 	dir := t.TempDir()
 	ex := newGate()
-	close(ex.open)
+	ex.let()
 	l, s, _ := script(t, dir, ex, runner.Welcome{})
 	say(t, l, runner.Message{Offer: order("l1", 1, 1)})
 	hear(t, l, answers)

@@ -188,14 +188,24 @@ func newGate() *gate { return &gate{started: map[string]int{}, open: make(chan s
 func (g *gate) Run(ctx context.Context, t runner.Task, out io.Writer) runner.Exit {
 	g.mu.Lock()
 	g.started[t.Lease]++
+	open := g.open
 	g.mu.Unlock()
 	select {
 	case <-ctx.Done():
 		return runner.Exit{Signal: "killed"}
-	case <-g.open:
+	case <-open:
 		_, _ = io.WriteString(out, "done\n")
 		return exit(0)
 	}
+}
+
+// let lets go every task that waits; shut makes later ones wait again.
+func (g *gate) let() { close(g.open) }
+
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open = make(chan struct{})
 }
 
 func (g *gate) starts(lease string) int {
