@@ -134,7 +134,7 @@ func TestFSMIsPure(t *testing.T) {
 		}
 		for _, imp := range p.Imports {
 			for _, impure := range []string{"time", "math/rand", "crypto/rand", "net", "os", "io/fs", "database/sql", "github.com/hashicorp/raft"} {
-				require.False(t, imp == impure || strings.HasPrefix(imp, impure+"/"), "fsm imports %s", imp)
+				require.False(t, imp == impure || (strings.HasPrefix(imp, impure+"/") && imp != "net/netip"), "fsm imports %s", imp) // netip only parses
 			}
 		}
 		return

@@ -45,6 +45,7 @@ type Fleet struct {
 	Net       *netsim.Network
 	Database  *pgtest.Database
 	authority *pki.Authority
+	dir       string // made before Stop is registered, so that it outlives the daemons
 	Nodes     []*Node
 	stop      []func()
 }
@@ -70,14 +71,17 @@ func New(t testing.TB, db *pgtest.Database, size int, seed uint64) *Fleet {
 	t.Helper()
 	authority, err := pki.NewAuthority("", pki.AuthorityOptions{Validity: pki.Validity{NotBefore: born}})
 	require.NoError(t, err)
-	f := &Fleet{t: t, Net: netsim.New(seed), Database: db, authority: authority}
+	f := &Fleet{t: t, Net: netsim.New(seed), Database: db, authority: authority, dir: t.TempDir()}
 	f.Net.Delay(time.Millisecond, 3*time.Millisecond)
+	t.Cleanup(f.Stop)
 	for i := range size {
 		f.Nodes = append(f.Nodes, f.newNode(i))
 	}
 	first := f.Nodes[0]
 	first.Start(daemon.Start{Bootstrap: true})
-	first.Await("leads", func(s health.ClusterStatus) bool { return s.Leader.Node == first.ID })
+	first.Await("leads", func(s health.ClusterStatus) bool {
+		return s.Leader.Node == first.ID && s.Leader.Epoch.Epoch > 0
+	})
 	for _, n := range f.Nodes[1:] {
 		f.join(n)
 	}
@@ -86,10 +90,11 @@ func New(t testing.TB, db *pgtest.Database, size int, seed uint64) *Fleet {
 
 func (f *Fleet) newNode(i int) *Node {
 	n := &Node{
-		fleet: f, Name: "node-" + string(rune('a'+i)), ID: cluster.NewNodeID(), dir: f.t.TempDir(),
+		fleet: f, Name: "node-" + string(rune('a'+i)), ID: cluster.NewNodeID(),
 		cluster: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 7443),
 		agents:  netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 7444),
 	}
+	n.dir = filepath.Join(f.dir, n.Name)
 	n.id = f.identity(pki.KindNode, n.ID.String())
 	return n
 }
@@ -157,12 +162,13 @@ func (f *Fleet) Isolate(n *Node) { f.Net.Isolate(n.cluster.String()) }
 // Heal restores every link.
 func (f *Fleet) Heal() { f.Net.HealAll() }
 
-// Stop ends agents and daemons.
+// Stop ends agents and daemons; the fleet's test does it by itself at its end.
 func (f *Fleet) Stop() {
 	f.t.Helper()
 	for _, stop := range f.stop {
 		stop()
 	}
+	f.stop = nil
 	for _, n := range f.Nodes {
 		n.Stop()
 	}
@@ -264,7 +270,7 @@ func (f *Fleet) StartAgent(name string, slots int, execute runner.Executor) {
 	})
 	require.NoError(f.t, err)
 	cfg := runner.AgentConfig{
-		Dialer: runner.QUIC{Endpoint: endpoint}, Dir: filepath.Join(f.t.TempDir(), name), Slots: slots, Executor: execute,
+		Dialer: runner.QUIC{Endpoint: endpoint}, Dir: filepath.Join(f.dir, name), Slots: slots, Executor: execute,
 		Resolve: func(_ context.Context, host string) ([]string, error) { return []string{host}, nil },
 	}
 	for _, n := range f.Nodes {

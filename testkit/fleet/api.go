@@ -61,9 +61,9 @@ func (n *Node) Status(ctx context.Context) (health.ClusterStatus, error) {
 	return s, err
 }
 
-// waitStatus polls a daemon's status until ok says so. When ctx ends first, or
+// WaitStatus polls a daemon's status until ok says so. When ctx ends first, or
 // the daemon does, the error holds the last answer.
-func (n *Node) waitStatus(ctx context.Context, what string, ok func(health.ClusterStatus) bool) (health.ClusterStatus, error) {
+func (n *Node) WaitStatus(ctx context.Context, what string, ok func(health.ClusterStatus) bool) (health.ClusterStatus, error) {
 	for {
 		s, err := n.Status(ctx)
 		if err == nil && ok(s) {

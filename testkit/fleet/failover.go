@@ -62,17 +62,26 @@ func (f *Fleet) firstLeaseAbove(ctx context.Context, before fsm.Epoch, since tim
 
 // WaitFinished returns once at least count jobs are terminal.
 func (f *Fleet) WaitFinished(ctx context.Context, count int) error {
+	return f.waitCount(ctx, "finished jobs", `SELECT count(*) FROM forge.jobs WHERE finished_at IS NOT NULL`, count)
+}
+
+// WaitLeases returns once at least count leases were made.
+func (f *Fleet) WaitLeases(ctx context.Context, count int) error {
+	return f.waitCount(ctx, "leases", `SELECT count(*) FROM forge.leases`, count)
+}
+
+func (f *Fleet) waitCount(ctx context.Context, what, sql string, want int) error {
 	for {
-		var done int
-		if err := f.Query(ctx, `SELECT count(*) FROM forge.jobs WHERE finished_at IS NOT NULL`, nil, &done); err != nil {
+		var have int
+		if err := f.Query(ctx, sql, nil, &have); err != nil {
 			return err
 		}
-		if done >= count {
+		if have >= want {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d jobs are finished: %w", done, count, ctx.Err())
+			return fmt.Errorf("%d of %d %s: %w", have, want, what, ctx.Err())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -25,7 +25,9 @@ func (f *Fleet) startFirstNode(ctx context.Context) error {
 	if err := first.start("--bootstrap"); err != nil {
 		return err
 	}
-	if _, err := first.waitStatus(ctx, "the first leader", func(s health.ClusterStatus) bool { return s.Leader.Node == first.ID }); err != nil {
+	if _, err := first.WaitStatus(ctx, "the first leader", func(s health.ClusterStatus) bool {
+		return s.Leader.Node == first.ID && s.Leader.Epoch.Epoch > 0
+	}); err != nil {
 		return err
 	}
 	f.progress(first.Name, "leader", first.clusterAddr.String())
@@ -63,7 +65,7 @@ func (f *Fleet) startJoiner(ctx context.Context, n *Node) error {
 }
 
 func (f *Fleet) promote(ctx context.Context, n *Node) error {
-	if _, err := f.nodes[0].waitStatus(ctx, n.Name+" to catch up", func(s health.ClusterStatus) bool {
+	if _, err := f.nodes[0].WaitStatus(ctx, n.Name+" to catch up", func(s health.ClusterStatus) bool {
 		for _, m := range s.Members {
 			if m.Node == n.ID {
 				return m.State == fsm.Active
@@ -80,7 +82,7 @@ func (f *Fleet) promote(ctx context.Context, n *Node) error {
 func (f *Fleet) waitRoles(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyBound)
 	defer cancel()
-	s, err := f.nodes[0].waitStatus(ctx, "the roles", func(s health.ClusterStatus) bool {
+	s, err := f.nodes[0].WaitStatus(ctx, "the roles", func(s health.ClusterStatus) bool {
 		return s.Roles.Runnable > 0 && s.Roles.Active == s.Roles.Runnable
 	})
 	if err != nil {

@@ -32,3 +32,7 @@ CREATE TRIGGER hist_lease AFTER INSERT OR UPDATE ON forge.leases
   FOR EACH ROW EXECUTE FUNCTION hist_lease();
 
 GRANT SELECT, INSERT ON public.hist TO forgeyard_app, forgeyard_owner;
+
+-- Grants made before the recording began.
+INSERT INTO hist (kind, role, generation, epoch, node, inc)
+SELECT 'acquire', 'role-' || role, generation, epoch, owner, incarnation FROM coordination.fence;

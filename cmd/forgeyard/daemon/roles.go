@@ -4,6 +4,7 @@ package daemon
 
 import (
 	"context"
+	"time"
 
 	"github.com/forgeyard/forgeyard/actors"
 	"github.com/forgeyard/forgeyard/cluster"
@@ -46,17 +47,29 @@ func (d *Daemon) startRoles(context.Context) error {
 	return nil
 }
 
-// stopRoles revokes every guard, then ends the trees and the actor system. It
-// runs before everything else stops, so that roles are released and not lost.
+// releaseBound is how long a stopping daemon tries to release its roles and to
+// hand leadership over. Without a quorum neither is possible; the leader to come
+// vacates the roles of a silent node anyway.
+const releaseBound = 2 * time.Second
+
+// stopRoles revokes every guard, ends the trees and the actor system, and hands
+// leadership over. It runs before everything else stops, so that roles are
+// released and not lost.
 func (d *Daemon) stopRoles(ctx context.Context) error {
 	if d.system == nil {
 		return nil
 	}
-	err := d.service.Close(ctx)
-	if stopErr := d.system.Stop(ctx); err == nil {
-		err = stopErr
+	release, cancel := context.WithTimeout(ctx, releaseBound)
+	defer cancel()
+	if err := d.service.Close(release); err != nil {
+		d.log.Warn("roles were not released; the fleet vacates them", "error", err)
 	}
-	return err
+	if _, leads := d.backend.Leadership(); leads {
+		if err := d.backend.StepDown(release, "the daemon stops"); err != nil {
+			d.log.Info("leadership was not handed over", "error", err)
+		}
+	}
+	return d.system.Stop(ctx)
 }
 
 // runnable keeps the roles that the configuration lets this daemon run.

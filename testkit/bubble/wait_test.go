@@ -1,0 +1,51 @@
+// What the scenarios wait for and read from traces.
+
+package bubble
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/cluster/health"
+	"github.com/forgeyard/forgeyard/cluster/trace"
+	"github.com/forgeyard/forgeyard/roles/runner"
+)
+
+type healthStatus = health.ClusterStatus
+
+// awaitDone waits until a run has at least count finished jobs.
+func (f *Fleet) awaitDone(on *Node, id string, count int) {
+	f.t.Helper()
+	f.Await("jobs are done", func() bool {
+		var doc runner.RunDocument
+		on.Call(http.MethodGet, "/v1/runs/"+id, struct{}{}, &doc)
+		return doc.Counts.Succeeded+doc.Counts.Failed >= count
+	})
+}
+
+func (f *Fleet) except(gone *Node) []*Node {
+	return slices.DeleteFunc(slices.Clone(f.Nodes), func(n *Node) bool { return n == gone })
+}
+
+// first is the first event of a kind.
+func first(t *testing.T, events []trace.Event, kind trace.Kind) trace.Event {
+	t.Helper()
+	i := slices.IndexFunc(events, func(e trace.Event) bool { return e.Kind == kind })
+	require.GreaterOrEqual(t, i, 0, "no %s in %v", kind, trace.Kinds(events))
+	return events[i]
+}
+
+// revocation is the order of the three steps of revoking.
+func revocation(events []trace.Event) []trace.Kind {
+	steps := []trace.Kind{trace.Inactive, trace.Cancel, trace.Invalidate}
+	var out []trace.Kind
+	for _, k := range trace.Kinds(events) {
+		if slices.Contains(steps, k) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
