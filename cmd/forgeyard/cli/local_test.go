@@ -192,6 +192,7 @@ func TestTextsNameCommandsThatExist(t *testing.T) {
 	for _, e := range all {
 		texts = append(texts, e.Text)
 	}
+	literal := regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"")
 	for _, dir := range []string{".", "client", "../server", "../../../cluster", "../../../cluster/config", "../../../cluster/membership", "../../../cluster/raftnode", "../../../transport", "../../../transport/pki", "../../../roles/store", "../../../roles/runner"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		require.NoError(t, err)
@@ -201,9 +202,7 @@ func TestTextsNameCommandsThatExist(t *testing.T) {
 			}
 			b, err := os.ReadFile(f)
 			require.NoError(t, err)
-			for _, lit := range regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"").FindAllString(string(b), -1) {
-				texts = append(texts, lit)
-			}
+			texts = append(texts, literal.FindAllString(string(b), -1)...)
 		}
 	}
 	mention := regexp.MustCompile(`forgeyard ((?:[a-z]+ ?)+)`)
