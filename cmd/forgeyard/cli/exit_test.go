@@ -71,7 +71,9 @@ func TestCLIExitCodes(t *testing.T) {
 		{"connection cut while reading", fleet{"GET /v1/cluster/roles": cut}, "cluster roles", ExitFailed},
 		{"not found", fleet{}, "run show x", ExitFailed},
 		{"not a daemon", fleet{"GET /v1/runs": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }}, "run list", ExitFailed},
-		{"redirect", fleet{"GET /v1/runs": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://x", http.StatusTemporaryRedirect) }}, "run list", ExitFailed},
+		{"redirect", fleet{"GET /v1/runs": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://x", http.StatusTemporaryRedirect)
+		}}, "run list", ExitFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := invoke(t, []string{c.f.serve(t)}, nil, append(strings.Fields(c.args), "-o", "json")...)
