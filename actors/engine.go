@@ -66,5 +66,3 @@ func (s *System) ignored(rec *record, msg any) {
 }
 
 func typeName(msg any) string { return fmt.Sprintf("%T", msg) }
-
-func reasonText(reason any) string { return fmt.Sprint(reason) }

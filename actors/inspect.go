@@ -58,11 +58,11 @@ type Forest struct {
 func (s *System) Tree() []ActorInfo {
 	now := s.cfg.Now()
 	records := s.registry.all()
+	slices.SortFunc(records, func(a, b *record) int { return cmp.Compare(a.path, b.path) })
 	infos := make([]ActorInfo, len(records))
 	for i, r := range records {
 		infos[i] = r.info(now)
 	}
-	slices.SortFunc(infos, func(a, b ActorInfo) int { return cmp.Compare(a.Path, b.Path) })
 	return infos
 }
 

@@ -5,7 +5,6 @@ package actors
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/cluster/trace"
@@ -25,7 +24,7 @@ func (t *tree) runLoop(g cluster.RoleGuard, loop Loop) {
 	crashes := failures{budget: t.sys.cfg.Budget}
 	for inARow := 0; g.CheckActive() == nil; inARow++ {
 		began := t.sys.cfg.Now()
-		err := t.runOnce(g, loop)
+		err := t.runOnce(rec, g, loop)
 		if g.Context().Err() != nil {
 			return
 		}
@@ -41,27 +40,23 @@ func (t *tree) runLoop(g cluster.RoleGuard, loop Loop) {
 			return
 		}
 		wait := t.sys.cfg.Backoff.wait(inARow)
-		t.logLoop(rec, err, wait)
+		t.sys.log.Warn("loop ended and is started again", "loop", rec.path, "error", err, "restart_in", wait)
 		if t.pause(wait) != nil {
 			return
 		}
 	}
 }
 
-func (t *tree) runOnce(g cluster.RoleGuard, loop Loop) error {
+func (t *tree) runOnce(rec *record, g cluster.RoleGuard, loop Loop) error {
 	t.sys.trace(trace.LoopStart, t.role(), t.epoch, loop.Name)
 	defer t.sys.trace(trace.LoopEnd, t.role(), t.epoch, loop.Name)
-	if err := protect(func() error { return loop.Run(g.Context(), g) }); err != nil {
-		return err
-	}
-	return errLoopReturned
-}
-
-func (t *tree) logLoop(rec *record, err error, wait time.Duration) {
+	err := protect(func() error { return loop.Run(g.Context(), g) })
 	var p *panicError
 	if errors.As(err, &p) {
-		t.sys.log.Error("loop panicked", "loop", rec.path, "reason", p.value, "stack", string(p.stack), "restart_in", wait)
-		return
+		t.sys.log.Error("loop panicked", "loop", rec.path, "reason", p.value, "stack", string(p.stack))
 	}
-	t.sys.log.Warn("loop failed", "loop", rec.path, "error", err, "restart_in", wait)
+	if err == nil {
+		err = errLoopReturned
+	}
+	return err
 }

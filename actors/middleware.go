@@ -4,6 +4,7 @@ package actors
 
 import (
 	"errors"
+	"fmt"
 	"runtime/debug"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -102,7 +103,7 @@ func (s *System) panicked(rec *record, msg, reason any) {
 		"reason", reason, "stack", string(debug.Stack()))
 	switch {
 	case rec.kind == KindRoot:
-		s.die(reasonText(reason))
+		s.die(fmt.Sprint(reason))
 	case !rec.isLeaving():
 		panic(reason)
 	}

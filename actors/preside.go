@@ -74,7 +74,7 @@ func (l *lead) inaugurate() bool {
 	for l.leading() {
 		view := l.sys.cfg.Backend.View()
 		if l.inOffice(view) {
-			l.sys.log.Info("coordination leadership begins", "term", l.term, "epoch", uint64(view.LeaderEpoch.Epoch))
+			l.sys.log.Info("coordination leadership begins", "term", l.term, "epoch", view.LeaderEpoch.Epoch)
 			return true
 		}
 		begin := fsm.BumpEpoch{

@@ -4,6 +4,8 @@ package actors
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/fsm"
@@ -21,6 +23,20 @@ type RoleSpec struct {
 	Reconcile func(ctx context.Context, g cluster.RoleGuard) (string, error)
 	// Loops run while the guard is active.
 	Loops []Loop
+}
+
+func (s RoleSpec) check() error {
+	if !s.Role.Valid() || s.Raise == nil || s.Reconcile == nil {
+		return fmt.Errorf("actors: role %s needs Raise and Reconcile", s.Role)
+	}
+	seen := map[string]bool{}
+	for _, l := range s.Loops {
+		if l.Name == "" || strings.Contains(l.Name, "/") || l.Run == nil || seen[l.Name] {
+			return fmt.Errorf("actors: loop %q of role %s needs a name of its own without a slash, and Run", l.Name, s.Role)
+		}
+		seen[l.Name] = true
+	}
+	return nil
 }
 
 // Loop is one leader-owned loop. Run returns when ctx ends; an error or a panic

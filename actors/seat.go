@@ -25,6 +25,7 @@ type seat struct {
 	told    fsm.Epoch // the highest epoch the service told us of
 	closed  bool      // the system stops
 	crashes failures
+	barren  int // trees in a row that ended before they were active
 }
 
 func newSeat(spec RoleSpec) *seat { return &seat{spec: spec} }
@@ -116,6 +117,22 @@ func (s *seat) free(t *tree) {
 	if s.tree == t {
 		s.tree, s.ending = nil, false
 	}
+	s.barren++
+	if t.active.Load() {
+		s.barren = 0
+	}
+}
+
+// pause is how long a new tree waits before it begins: after two trees that
+// never became active it backs off, so a role that loses every epoch at once
+// does not commit new ones without end.
+func (s *seat) pause(b Backoff) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.barren < 2 {
+		return 0
+	}
+	return b.wait(s.barren - 2)
 }
 
 // close keeps every further tree out. It returns the tree that is still to be

@@ -126,8 +126,11 @@ func Start(cfg Config) (*System, error) {
 	}
 	seen := map[fsm.Role]bool{}
 	for _, spec := range cfg.Roles {
-		if !spec.Role.Valid() || spec.Raise == nil || spec.Reconcile == nil || seen[spec.Role] {
-			return nil, fmt.Errorf("actors: role %s needs one spec with Raise and Reconcile", spec.Role)
+		if err := spec.check(); err != nil {
+			return nil, err
+		}
+		if seen[spec.Role] {
+			return nil, fmt.Errorf("actors: role %s has two specs", spec.Role)
 		}
 		seen[spec.Role] = true
 		s.seats = append(s.seats, newSeat(spec))

@@ -57,6 +57,7 @@ type tree struct {
 	ctx     context.Context // ends when the guard is revoked or the actor stops
 	cancel  context.CancelCauseFunc
 	working atomic.Int64 // pieces of work running
+	active  atomic.Bool  // it became active
 
 	mu      sync.Mutex
 	guard   cluster.RoleGuard // zero until acquired
@@ -83,13 +84,15 @@ func (t *tree) begin() {
 	err := protect(t.becomeActive)
 	var p *panicError
 	switch {
-	case err == nil || t.ctx.Err() != nil:
+	case errors.As(err, &p):
+		t.sys.log.Error("role panicked while becoming active", "actor", t.rec.path, "reason", p.value, "stack", string(p.stack))
+		if t.ctx.Err() == nil {
+			t.sys.send(t.path(), &failed{err})
+		}
+	case err == nil || t.ctx.Err() != nil || t.guardState() == cluster.GuardRevoked:
 	case errors.Is(err, errNotOurs):
 		t.sys.log.Debug("role moved on before its actor began", "actor", t.rec.path, "error", err)
 		t.sys.proto.Root.Stop(t.sys.pid(t.path()))
-	case errors.As(err, &p):
-		t.sys.log.Error("role panicked while becoming active", "actor", t.rec.path, "reason", p.value, "stack", string(p.stack))
-		t.sys.send(t.path(), &failed{err})
 	default:
 		code := CodeNotActive
 		var e *cluster.Error
@@ -102,6 +105,9 @@ func (t *tree) begin() {
 
 func (t *tree) becomeActive() error {
 	spec := t.seat.spec
+	if err := t.pause(t.seat.pause(t.sys.cfg.Backoff)); err != nil {
+		return err
+	}
 	g, err := t.acquire()
 	if err != nil {
 		return err
@@ -124,6 +130,7 @@ func (t *tree) becomeActive() error {
 	if err := t.advance(g, cluster.TreeActive, cluster.GuardActive); err != nil {
 		return err
 	}
+	t.active.Store(true)
 	for _, loop := range spec.Loops {
 		t.life.start(func() { t.runLoop(g, loop) })
 	}
@@ -162,7 +169,7 @@ func (t *tree) advance(g cluster.RoleGuard, ev cluster.TreeEvent, to cluster.Gua
 			return err
 		}
 	}
-	return nil
+	return context.Cause(g.Context()) // revoked is beyond active; t.ctx follows a moment later
 }
 
 // attempt repeats a step with back-off while its error may pass, for at most
@@ -220,7 +227,7 @@ func (t *tree) giveUp(code, reason string) {
 	if r, ok := t.sys.registry.get(rolePath(t.role())); ok {
 		r.failed(reason, false)
 	}
-	t.sys.log.Error("role given up", "role", t.role().String(), "epoch", uint64(t.epoch), "code", code, "reason", reason)
+	t.sys.log.Error("role given up", "role", t.role(), "epoch", t.epoch, "code", code, "reason", reason)
 	t.sys.report(t.role(), t.epoch, cluster.TreeFailed, code, fsm.Clip(reason, fsm.MaxReason))
 }
 

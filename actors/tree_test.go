@@ -309,3 +309,51 @@ func TestStopNamesWhatStillRuns(t *testing.T) {
 		close(p.release)
 	}, p)
 }
+
+// Loops start and stop by leadership alone, and never without an active guard.
+func TestLoopsFollowLeadership(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *host) {
+		for range 3 {
+			h.backend.assign(role, 1)
+			h.active(role)
+			h.backend.vacate(role)
+			h.gone(role)
+		}
+		require.Len(t, h.probes[role].seen(), 3*3, "raise, reconcile and one loop each time")
+	}, &probe{role: role})
+}
+
+func TestLoopNeedsGuard(t *testing.T) {
+	p := &probe{role: role}
+	p.reconcile = func(_ context.Context, g cluster.RoleGuard) error {
+		g.Lost(errTest) // revoked between reconciliation and the loops
+		return nil
+	}
+	bubble(t, nil, func(t *testing.T, h *host) {
+		h.backend.assign(role, 1)
+		h.settle(time.Minute)
+		require.NotContains(t, p.seen(), "loop idle")
+		require.Less(t, len(h.backend.proposed()), 25, "epochs that are lost at once are taken with back-off")
+		h.backend.assign(role, 2)
+		h.gone(role)
+	}, p)
+}
+
+func TestStartRefusesBadSpecs(t *testing.T) {
+	good := (&probe{role: role}).spec()
+	for name, specs := range map[string][]RoleSpec{
+		"no role":       {{Raise: good.Raise, Reconcile: good.Reconcile}},
+		"no raise":      {{Role: role, Reconcile: good.Reconcile}},
+		"no reconcile":  {{Role: role, Raise: good.Raise}},
+		"twice":         {good, good},
+		"nameless loop": {{Role: role, Raise: good.Raise, Reconcile: good.Reconcile, Loops: []Loop{{Run: good.Loops[0].Run}}}},
+		"loop twice":    {{Role: role, Raise: good.Raise, Reconcile: good.Reconcile, Loops: []Loop{good.Loops[0], good.Loops[0]}}},
+		"path in name":  {{Role: role, Raise: good.Raise, Reconcile: good.Reconcile, Loops: []Loop{{Name: "a/b", Run: good.Loops[0].Run}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			backend := newScript()
+			_, err := Start(Config{Backend: backend, Trees: cluster.NewService(cluster.ServiceConfig{Backend: backend}), Roles: specs})
+			require.ErrorContains(t, err, "actors: ")
+		})
+	}
+}
