@@ -25,7 +25,16 @@ import (
 	"github.com/forgeyard/forgeyard/testkit/pgtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(executeIn); dir != "" { // this process plays an agent, see TestJobDiesWithItsAgent
+		runner.Process{}.Run(context.Background(), runner.Task{Argv: []string{"sh", "-c", "echo $$ > pids; exec sleep 300"}, Dir: dir}, io.Discard)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// executeIn names the directory in which this test binary shall only execute a task.
+const executeIn = "FORGEYARD_TEST_EXECUTE_IN"
 
 const soon = 30 * time.Second
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -111,6 +112,18 @@ func TestLeftoversAreKilled(t *testing.T) {
 	require.Less(t, time.Since(began), soon)
 	require.Equal(t, "over\n", out.String())
 	gone(t, pids(t, tk.Dir, 1)[0])
+}
+
+// TestJobDiesWithItsAgent kills the process that executes a task, as the kernel or an operator would.
+func TestJobDiesWithItsAgent(t *testing.T) {
+	dir := t.TempDir()
+	agent := exec.Command(os.Args[0])
+	agent.Env = append(os.Environ(), executeIn+"="+dir)
+	require.NoError(t, agent.Start())
+	pid := pids(t, dir, 1)[0]
+	require.NoError(t, agent.Process.Kill())
+	require.Error(t, agent.Wait())
+	gone(t, pid)
 }
 
 // TestTimeLimitAndFlood runs both through an agent: the limit kills, and a flood leaves its last bytes only.

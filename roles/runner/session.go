@@ -190,7 +190,7 @@ func leasesOf(batch []Message) ([]string, error) {
 			}
 		case m.Complete != nil && (!m.Complete.Outcome.valid() || len(m.Complete.Tail) > MaxTail || m.Complete.Duration < 0):
 			return nil, &protocolError{what: "a malformed completion"}
-		case leaseOf(m) != "":
+		case m.Answer != nil || m.Complete != nil || m.Release != nil:
 			all = append(all, leaseOf(m))
 		}
 	}

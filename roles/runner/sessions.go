@@ -78,10 +78,17 @@ func (s *Sessions) Agents() []string {
 func (s *Sessions) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.cfg.Timing.Poll)
 	defer tick.Stop()
+	failing := false // say it once, not at every poll of a long outage
 	for {
-		if err := s.deliver(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("orders could not be read", "err", err)
+		err := s.deliver(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil && !failing:
+			s.log.Warn("orders cannot be read", "err", err)
+		case err == nil && failing:
+			s.log.Info("orders can be read again")
 		}
+		failing = err != nil
 		select {
 		case <-ctx.Done():
 			return nil

@@ -24,6 +24,8 @@ SELECT a.id, a.labels, a.slots - held.n AS free
 // The order of the queue is (priority, seq) and nothing else, so that every
 // leader sees the same one (§249). Jobs that no free agent can run are left out
 // here, or a block of them at the head would hide the rest behind the limit.
+// With no free agent at all the first condition, which depends on no row, keeps
+// the queue from being read.
 const queueSQL = `
 WITH free AS (
   SELECT a.labels
@@ -31,7 +33,7 @@ WITH free AS (
    WHERE a.link IS NOT NULL AND a.last_seen > (SELECT coordination.clock()) - $1::interval
      AND a.slots > (SELECT count(*) FROM forge.leases l WHERE l.agent_id = a.id AND l.state = 'active'))
 SELECT j.id, j.labels FROM forge.jobs j
- WHERE j.state = 'queued' AND EXISTS (SELECT FROM free WHERE j.labels <@ free.labels)
+ WHERE EXISTS (SELECT FROM free) AND j.state = 'queued' AND EXISTS (SELECT FROM free WHERE j.labels <@ free.labels)
  ORDER BY j.priority DESC, j.seq LIMIT $2`
 
 // A job that stopped being queued since it was read, and one whose row another

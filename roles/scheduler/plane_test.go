@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const soon = 30 * time.Second
 
 type plane struct {
-	*testing.T
+	testing.TB
 	database *pgtest.Database
 	super    *pgx.Conn // sees and does everything; plays the outside world
 	store    *store.Store
@@ -34,9 +34,9 @@ type plane struct {
 	*Scheduler
 }
 
-func newPlane(t *testing.T, cfg Config) *plane {
+func newPlane(t testing.TB, cfg Config) *plane {
 	t.Helper()
-	p := &plane{T: t, database: pgtest.New(t)}
+	p := &plane{TB: t, database: pgtest.New(t)}
 	ctx := t.Context()
 	var err error
 	p.backend, err = local.Open(local.Config{})

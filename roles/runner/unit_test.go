@@ -1,0 +1,169 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// TestEndpointDiscovery: addresses stay, names give all their addresses, what
+// does not resolve stays for the dial to name it, nothing is tried twice (§119).
+func TestEndpointDiscovery(t *testing.T) {
+	resolve := func(_ context.Context, host string) ([]string, error) {
+		switch host {
+		case "fleet.example":
+			return []string{"10.0.0.1", "10.0.0.2", "fd00::1"}, nil
+		case "lb.example":
+			return []string{"10.0.0.2"}, nil
+		}
+		return nil, errors.New("no such host")
+	}
+	require.Equal(t,
+		[]string{"127.0.0.1:7444", "10.0.0.1:7444", "10.0.0.2:7444", "[fd00::1]:7444", "10.0.0.2:9", "gone.example:7444"},
+		expand(t.Context(), []string{"127.0.0.1:7444", "fleet.example:7444", "lb.example:7444", "lb.example:9", "gone.example:7444", "127.0.0.1:7444"}, resolve))
+}
+
+// TestTail: whatever is written in whatever pieces, the last bytes are kept and all are counted, in bounded memory.
+func TestTail(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const limit = 8
+		tl, all := newTail(limit), ""
+		for _, piece := range rapid.SliceOf(rapid.StringN(0, 30, 30)).Draw(t, "pieces") {
+			n, err := tl.Write([]byte(piece))
+			require.NoError(t, err)
+			require.Equal(t, len(piece), n)
+			all += piece
+			require.LessOrEqual(t, len(tl.buf), 2*limit)
+		}
+		require.Equal(t, all[max(0, len(all)-limit):], string(tl.Bytes()))
+		require.EqualValues(t, len(all), tl.Total())
+	})
+}
+
+func TestStorable(t *testing.T) {
+	for in, want := range map[string]string{"": "", "abc": "abc", "a\x00b": "a\uFFFDb", "a\xffb": "a\uFFFDb", "äöü": "äö", "aäöü": "aä"} {
+		require.Equal(t, want, storable([]byte(in), max(4, len(want))), "%q", in)
+	}
+}
+
+// TestJournalSurvivesACut: a line that a crash cut short is dropped, every whole one counts, and the next line is whole.
+func TestJournalSurvivesACut(t *testing.T) {
+	dir := t.TempDir()
+	j, err := openJournal(dir)
+	require.NoError(t, err)
+	require.NoError(t, j.write(Entry{What: EntryStart, Lease: "l1"}, true))
+	require.NoError(t, j.write(Entry{What: EntryStart, Lease: "l2"}, true))
+	require.NoError(t, j.write(Entry{What: EntryClose, Lease: "l2"}, true))
+	require.NoError(t, j.close())
+	path := filepath.Join(dir, StartsFile)
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, append(whole, `{"what":"start","lease":"l3`...), 0o600))
+
+	j, err = openJournal(dir)
+	require.NoError(t, err)
+	require.True(t, j.hasStarted("l1") && j.hasStarted("l2"))
+	require.False(t, j.hasStarted("l3"))
+	require.Len(t, j.open, 1)
+	require.NoError(t, j.write(Entry{What: EntryStart, Lease: "l4"}, true))
+	require.NoError(t, j.close())
+	j, err = openJournal(dir)
+	require.NoError(t, err)
+	require.True(t, j.hasStarted("l4"))
+	require.NoError(t, j.close())
+
+	require.NoError(t, os.WriteFile(path, []byte("garbage\n"), 0o600))
+	_, err = openJournal(dir)
+	require.ErrorContains(t, err, "at byte 0", "a damaged journal is no empty one")
+}
+
+// TestJournalBreaksOnce: after a failed write nothing more is written, for the line could be half there.
+func TestJournalBreaksOnce(t *testing.T) {
+	j, err := openJournal(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, j.starts.Close())
+	require.Error(t, j.write(Entry{What: EntryStart, Lease: "l1"}, true))
+	require.False(t, j.hasStarted("l1"))
+	require.Error(t, j.failed())
+	require.NoError(t, j.lock.Close())
+}
+
+// TestReports is the table of how an attempt's end becomes its report.
+func TestReports(t *testing.T) {
+	zero, three := 0, 3
+	for name, c := range map[string]struct {
+		exit    Exit
+		cause   error
+		outcome Outcome // empty: the lease is given up
+		reason  string
+	}{
+		"ends well":        {exit: Exit{Code: &zero}, outcome: Succeeded},
+		"ends badly":       {exit: Exit{Code: &three}, outcome: Failed, reason: "exit status 3"},
+		"dies":             {exit: Exit{Signal: "segmentation fault"}, outcome: Failed, reason: "ended by signal: segmentation fault"},
+		"cannot start":     {exit: Exit{Err: errors.New("no such file")}, outcome: Errored, reason: "no such file"},
+		"says nothing":     {outcome: Errored, reason: "no exit status"},
+		"time limit":       {exit: Exit{Code: &zero}, cause: errTimeout, outcome: TimedOut, reason: "time limit"},
+		"cancelled":        {exit: Exit{Signal: "killed"}, cause: errCancelled, outcome: Cancelled, reason: "cancelled"},
+		"own deadline":     {exit: Exit{Signal: "killed"}, cause: errDeadline, reason: "could not be extended"},
+		"agent stops":      {exit: Exit{Signal: "killed"}, cause: errStopping, reason: "stopping"},
+		"lease is another": {exit: Exit{Signal: "killed"}, cause: errDropped, reason: "no longer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := reportOf("l", c.exit, c.cause, time.Second, []byte("tail"))
+			if c.outcome == "" {
+				require.Nil(t, m.Complete)
+				require.Contains(t, m.Release.Reason, c.reason)
+				return
+			}
+			require.Nil(t, m.Release)
+			require.Equal(t, c.outcome, m.Complete.Outcome)
+			require.Contains(t, m.Complete.Reason, c.reason)
+		})
+	}
+}
+
+// TestMalformedMessages: what no correct agent sends is refused before the database sees it.
+func TestMalformedMessages(t *testing.T) {
+	const lease = "00000000-0000-0000-0000-00000000000a"
+	for name, m := range map[string]Message{
+		"lease id":     {Answer: &Answer{Lease: "'; DROP TABLE", Verdict: Accepted}},
+		"beat":         {Beat: &Beat{Leases: []Progress{{Lease: "x"}}}},
+		"many":         {Beat: &Beat{Leases: make([]Progress, 2*MaxSlots+1)}},
+		"outcome":      {Complete: &Complete{Lease: lease, Outcome: "splendid"}},
+		"tail":         {Complete: &Complete{Lease: lease, Outcome: Failed, Tail: make([]byte, MaxTail+1)}},
+		"negative":     {Complete: &Complete{Lease: lease, Outcome: Failed, Duration: -1}},
+		"upper case":   {Release: &Release{Lease: strings.ToUpper(lease)}},
+		"empty answer": {Release: &Release{}},
+	} {
+		_, err := leasesOf([]Message{m})
+		var pe *protocolError
+		require.ErrorAs(t, err, &pe, name)
+	}
+	ids, err := leasesOf([]Message{{Release: &Release{Lease: lease}}, {Beat: &Beat{}}})
+	require.NoError(t, err)
+	require.Equal(t, []string{lease}, ids)
+
+	_, err = DecodeMessage(make([]byte, MaxMessage+1))
+	require.Error(t, err)
+	_, err = DecodeMessage([]byte{0xff, 0x00})
+	require.Error(t, err)
+}
+
+func FuzzDecodeMessage(f *testing.F) {
+	b, err := EncodeMessage(Message{Offer: &Offer{Lease: "l", Argv: []string{"x"}, Env: map[string]string{"a": "b"}}})
+	require.NoError(f, err)
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if m, err := DecodeMessage(b); err == nil {
+			_, err = EncodeMessage(m)
+			require.NoError(t, err)
+		}
+	})
+}
