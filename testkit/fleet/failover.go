@@ -36,13 +36,13 @@ func (f *Fleet) KillLeader(ctx context.Context) (Failover, error) {
 		return out, err
 	}
 	killed := time.Now()
-	out.Took, out.EpochAfter, err = f.firstLeaseAbove(ctx, before, killed)
+	out.Took, out.EpochAfter, err = f.FirstLeaseAbove(ctx, before, killed)
 	return out, err
 }
 
-// firstLeaseAbove waits for a lease of an epoch above before and says how long
+// FirstLeaseAbove waits for a lease of an epoch above before and says how long
 // after a moment it was made. Daemons, fleet and PostgreSQL share this machine's clock.
-func (f *Fleet) firstLeaseAbove(ctx context.Context, before fsm.Epoch, since time.Time) (time.Duration, fsm.Epoch, error) {
+func (f *Fleet) FirstLeaseAbove(ctx context.Context, before fsm.Epoch, since time.Time) (time.Duration, fsm.Epoch, error) {
 	for {
 		var at *time.Time
 		var epoch *int64

@@ -1,0 +1,181 @@
+// Failover: from the fault to the first fenced lease of the new epoch, with the time of each step.
+
+package fleetbench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/cluster/health"
+	"github.com/forgeyard/forgeyard/cluster/trace"
+	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/testkit/fleet"
+)
+
+const (
+	trials     = 20
+	trialBound = time.Minute
+	// A trial needs work in the queue at the fault, or there is nothing to lease afterwards.
+	jobsPerTrial = 400
+	jobScript    = "sleep 0.05"
+)
+
+// startFleet runs a fleet with the shipped timers and no fsync in PostgreSQL;
+// Raft's own log is always synced.
+func startFleet(b *testing.B) *fleet.Fleet {
+	b.Helper()
+	bin := os.Getenv("FORGEYARD_BIN")
+	if bin == "" {
+		bin = filepath.Join(b.TempDir(), "forgeyard")
+		text, err := exec.Command("go", "build", "-o", bin, "github.com/forgeyard/forgeyard/cmd/forgeyard").CombinedOutput()
+		require.NoError(b, err, string(text))
+	}
+	dir, err := os.MkdirTemp("", "fyb")
+	require.NoError(b, err)
+	ctx, cancel := context.WithTimeout(context.Background(), trialBound)
+	defer cancel()
+	f, err := fleet.Start(ctx, fleet.Options{Dir: dir, Binary: bin, Trace: true})
+	require.NoError(b, err)
+	b.Cleanup(func() {
+		stop, cancel := context.WithTimeout(context.Background(), trialBound)
+		defer cancel()
+		require.NoError(b, f.Stop(stop))
+		require.NoError(b, os.RemoveAll(dir))
+	})
+	return f
+}
+
+// BenchmarkFailoverKill ends the scheduler's owner, which leads, with kill -9.
+func BenchmarkFailoverKill(b *testing.B) {
+	failovers(b, func(_ *fleet.Fleet, n *fleet.Node) error { return n.Kill() },
+		func(ctx context.Context, _ *fleet.Fleet, n *fleet.Node) error { return n.Resume(ctx) })
+}
+
+// BenchmarkFailoverCut cuts the owner off from the other daemons; it still reaches PostgreSQL and the agents.
+func BenchmarkFailoverCut(b *testing.B) {
+	failovers(b, func(f *fleet.Fleet, n *fleet.Node) error { return f.Partition(n.Name, false) },
+		func(_ context.Context, f *fleet.Fleet, n *fleet.Node) error { return f.Heal(n.Name) })
+}
+
+func failovers(b *testing.B, fault func(*fleet.Fleet, *fleet.Node) error, mend func(context.Context, *fleet.Fleet, *fleet.Node) error) {
+	f := startFleet(b)
+	for range b.N {
+		var all []steps
+		for i := range trials {
+			all = append(all, trial(b, f, i, fault, mend))
+		}
+		report(b, all)
+	}
+}
+
+// steps are the moments of one failover, each counted from the fault.
+type steps struct {
+	elected, barrier, granted, raised, reconciled, leased time.Duration
+}
+
+func trial(b *testing.B, f *fleet.Fleet, i int, fault func(*fleet.Fleet, *fleet.Node) error, mend func(context.Context, *fleet.Fleet, *fleet.Node) error) steps {
+	ctx, cancel := context.WithTimeout(context.Background(), trialBound)
+	defer cancel()
+	for part := range 4 {
+		_, err := f.Submit(ctx, part, fleet.ShellRun(fmt.Sprintf("trial-%d", i), jobsPerTrial/4, jobScript))
+		require.NoError(b, err)
+	}
+	owner, before, err := f.RoleOwner(ctx, fsm.SchedulerLeader, 0)
+	require.NoError(b, err)
+	at := time.Now()
+	require.NoError(b, fault(f, owner))
+	took, epoch, err := f.FirstLeaseAbove(ctx, before, at)
+	require.NoError(b, err)
+	s := dissect(b, f, owner, epoch, at)
+	s.leased = took
+	require.NoError(b, mend(ctx, f, owner))
+	_, err = owner.WaitStatus(ctx, "three healthy voters", func(s health.ClusterStatus) bool { return s.Quorum.VotersHealthy == 3 })
+	require.NoError(b, err)
+	require.NoError(b, f.WaitTerminal(ctx))
+	return s
+}
+
+// dissect reads the steps from the new owner's log and trace.
+func dissect(b *testing.B, f *fleet.Fleet, old *fleet.Node, epoch fsm.Epoch, at time.Time) steps {
+	var s steps
+	toWall := time.Now().UnixNano() - trace.Mono(time.Now())
+	for _, n := range f.Nodes() {
+		if n == old {
+			continue
+		}
+		events, err := trace.Read(n.TraceFile())
+		require.NoError(b, err)
+		events = trace.Select(events, fsm.SchedulerLeader, epoch)
+		if len(events) == 0 {
+			continue
+		}
+		moment := func(kind trace.Kind) time.Duration {
+			i := slices.IndexFunc(events, func(e trace.Event) bool { return e.Kind == kind })
+			if i < 0 {
+				return 0
+			}
+			return time.Unix(0, events[i].Mono+toWall).Sub(at)
+		}
+		s.granted, s.raised, s.reconciled = moment(trace.Grant), moment(trace.Fenced), moment(trace.Active)
+		s.elected = firstAfter(b, n, "entering leader state", at)
+		s.barrier = firstAfter(b, n, "leadership established", at)
+	}
+	return s
+}
+
+var stamp = regexp.MustCompile(`^\S+`)
+
+// firstAfter finds when a daemon first logged a message after a moment.
+func firstAfter(b *testing.B, n *fleet.Node, message string, at time.Time) time.Duration {
+	text, err := os.ReadFile(n.LogFile())
+	require.NoError(b, err)
+	for line := range strings.SplitSeq(string(text), "\n") {
+		if !strings.Contains(line, message) {
+			continue
+		}
+		if t, err := time.Parse(time.RFC3339Nano, stamp.FindString(line)); err == nil && t.After(at) {
+			return t.Sub(at)
+		}
+	}
+	return 0
+}
+
+func report(b *testing.B, all []steps) {
+	column := func(pick func(steps) time.Duration) []time.Duration {
+		var out []time.Duration
+		for _, s := range all {
+			out = append(out, pick(s))
+		}
+		slices.Sort(out)
+		return out
+	}
+	leased := column(func(s steps) time.Duration { return s.leased })
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(leased[len(leased)/2].Seconds()*1000, "p50-ms")
+	b.ReportMetric(leased[len(leased)-1].Seconds()*1000, "max-ms")
+	b.Logf("%d trials; moments after the fault, p50 / max in ms", len(all))
+	for _, row := range []struct {
+		name string
+		pick func(steps) time.Duration
+	}{
+		{"leader elected", func(s steps) time.Duration { return s.elected }},
+		{"barrier passed", func(s steps) time.Duration { return s.barrier }},
+		{"role granted", func(s steps) time.Duration { return s.granted }},
+		{"fence raised", func(s steps) time.Duration { return s.raised }},
+		{"reconciled", func(s steps) time.Duration { return s.reconciled }},
+		{"first lease", func(s steps) time.Duration { return s.leased }},
+	} {
+		c := column(row.pick)
+		b.Logf("  %-15s %7.0f / %7.0f", row.name, c[len(c)/2].Seconds()*1000, c[len(c)-1].Seconds()*1000)
+	}
+}
