@@ -28,9 +28,9 @@ func TestCallCarriesAnswersAndErrors(t *testing.T) {
 	ca := authority(t)
 	a, b := node(t, ca), node(t, ca)
 	knows(a, b)
-	var from transport.Peer
+	from := make(chan transport.Peer, 1)
 	b.Handle(transport.FamilyControl, "sum", func(_ context.Context, p transport.Peer, _ []byte) (any, error) {
-		from = p
+		from <- p
 		return ask{A: 3}, nil
 	})
 	b.Handle(transport.FamilyControl, "coded", func(context.Context, transport.Peer, []byte) (any, error) {
@@ -43,7 +43,7 @@ func TestCallCarriesAnswersAndErrors(t *testing.T) {
 	var got ask
 	require.NoError(t, a.Call(soon(t), b.id, transport.FamilyControl, "sum", ask{1, 2}, &got))
 	require.Equal(t, ask{A: 3}, got)
-	require.Equal(t, a.id, from.Node())
+	require.Equal(t, a.id, (<-from).Node())
 
 	var wire *transport.WireError
 	require.ErrorAs(t, a.Call(soon(t), b.id, transport.FamilyControl, "coded", nil, nil), &wire)

@@ -77,10 +77,15 @@ func (e *Endpoint) answerHello(qc *quic.Conn) (*conn, *Error) {
 	if err != nil {
 		return c, asError(err)
 	}
-	own := e.cfg.Hello()
-	if err := e.codec.decode(b, &c.peer.Hello); err != nil {
+	var theirs greeting
+	if err := e.codec.decode(b, &theirs); err != nil {
 		return c, asError(err)
 	}
+	if r := theirs.Refused; r != nil {
+		return c, &Error{Code: r.Code, Message: clip(r.Message), Remote: true}
+	}
+	own := e.cfg.Hello()
+	c.peer.Hello = theirs.Hello
 	if err := checkHello(own, c.peer.Hello, peer.Subject); err != nil {
 		return c, err
 	}
@@ -88,7 +93,7 @@ func (e *Endpoint) answerHello(qc *quic.Conn) (*conn, *Error) {
 	if err := e.register(c); err != nil {
 		return c, err
 	}
-	if err := e.writeHello(ctx, s, own); err != nil {
+	if err := e.write(ctx, s, own); err != nil {
 		e.peers.remove(c)
 		return c, asError(err)
 	}
@@ -99,18 +104,27 @@ func (e *Endpoint) answerHello(qc *quic.Conn) (*conn, *Error) {
 func (e *Endpoint) greet(ctx context.Context, qc *quic.Conn, addr string, id string) (*conn, *Error) {
 	peer, until, refused := e.judge(qc, pki.Expect{Purpose: pki.AsServer, Kind: pki.KindNode, ID: id})
 	c := &conn{e: e, qc: qc, peer: peer, notAfter: until, dialled: addr}
-	if refused != nil {
-		return c, refused
-	}
 	qs, err := qc.OpenStreamSync(ctx)
 	if err != nil {
-		return c, asError(err)
+		return c, first(refused, asError(err))
 	}
 	s := newStream(c, qs, familyHello)
 	defer s.Close()
 	own := e.cfg.Hello()
-	if err := e.writeHello(ctx, s, own); err != nil {
-		return c, asError(e.closeReason(ctx, qc, err))
+	say := greeting{Hello: own}
+	if refused != nil {
+		say = greeting{Refused: &refusal{Code: refused.Code, Message: refused.Message}}
+	}
+	if err := e.write(ctx, s, say); err != nil {
+		return c, first(refused, asError(e.closeReason(ctx, qc, err)))
+	}
+	if refused != nil {
+		// The peer closes when it has read why; whatever it answers is not for us.
+		select {
+		case <-qc.Context().Done():
+		case <-ctx.Done():
+		}
+		return c, refused
 	}
 	b, err := s.ReadFrame(ctx)
 	if err != nil {
@@ -143,12 +157,20 @@ func (e *Endpoint) closeReason(ctx context.Context, qc *quic.Conn, err error) er
 	}
 }
 
-func (e *Endpoint) writeHello(ctx context.Context, s *Stream, own Hello) error {
-	b, err := e.codec.encode(own)
+func (e *Endpoint) write(ctx context.Context, s *Stream, v any) error {
+	b, err := e.codec.encode(v)
 	if err != nil {
 		return err
 	}
 	return s.WriteFrame(ctx, b)
+}
+
+// first prefers this side's own refusal to what happened while it was told.
+func first(refused, err *Error) *Error {
+	if refused != nil {
+		return refused
+	}
+	return err
 }
 
 // register makes the connection usable and ends those of the peer's earlier processes.

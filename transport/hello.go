@@ -19,6 +19,14 @@ type Hello struct {
 	Endpoint    string            `cbor:"7,keyasint,omitempty"` // where the sender can be dialled, host:port
 }
 
+// greeting is the frame that opens a connection: the dialling side's hello, or
+// why it refuses the side it dialled. A close alone could not tell that: sent
+// before the handshake is confirmed, QUIC strips it of its reason (RFC 9000 §10.2.3).
+type greeting struct {
+	Hello   Hello    `cbor:"1,keyasint,omitzero"`
+	Refused *refusal `cbor:"2,keyasint,omitempty"`
+}
+
 // maxEndpoint bounds Hello.Endpoint, in bytes.
 const maxEndpoint = 256
 

@@ -144,7 +144,7 @@ func helloOf(s pki.Subject) transport.Hello {
 func (c *rawConn) hello(h transport.Hello) error {
 	s, err := c.OpenStreamSync(c.t.Context())
 	require.NoError(c.t, err)
-	if _, err := s.Write(frame(helloFamily, 1, cborOf(c.t, h))); err != nil {
+	if _, err := s.Write(frame(helloFamily, 1, cborOf(c.t, map[int]any{1: h}))); err != nil {
 		return err
 	}
 	require.NoError(c.t, s.SetReadDeadline(time.Now().Add(10*time.Second)))
