@@ -53,6 +53,8 @@ type Config struct {
 	Exit func(code int, reason string)
 	// WrapLog lets a harness stand between engine and disk; nil in production.
 	WrapLog func(Log) Log
+
+	beforeApply func() // holds the state machine up in a test; nil otherwise
 }
 
 // Log is the library's log store, named here so that harnesses need not import the library.
@@ -76,6 +78,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.beforeApply == nil {
+		c.beforeApply = func() {}
 	}
 	if c.Exit == nil {
 		c.Exit = func(int, string) {}

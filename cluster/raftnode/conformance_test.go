@@ -10,5 +10,5 @@ import (
 )
 
 func TestBackendConformance(t *testing.T) {
-	conformance.Backend(t, func(t *testing.T) cluster.Backend { return newFleet(t).add().start(bootstrap) })
+	conformance.Backend(t, func(t *testing.T) cluster.Backend { return newFleet(t).add().start(bootstrap, alone) })
 }

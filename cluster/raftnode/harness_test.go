@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -284,12 +285,21 @@ func (m *member) close() {
 
 func bootstrap(c *Config) { c.Bootstrap = true }
 
-// startThree brings up a fleet of three voters and returns it with its leader first.
-func startThree(t *testing.T) *fleet {
+// alone quickens the election of a node that needs nobody's vote.
+func alone(c *Config) {
+	c.Timers = Timers{HeartbeatTimeout: minTimer, ElectionTimeout: minTimer, LeaderLeaseTimeout: minTimer, CommitTimeout: 5 * time.Millisecond}
+}
+
+// bubble runs a test in virtual time with a fleet of so many voters.
+func bubble(t *testing.T, voters int, run func(t *testing.T, f *fleet)) {
 	t.Helper()
-	f := newFleet(t)
-	f.grow(3)
-	return f
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		if voters > 0 {
+			f.grow(voters)
+		}
+		run(t, f)
+	})
 }
 
 // grow bootstraps the first node and brings the fleet to the number of voters.

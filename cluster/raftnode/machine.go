@@ -24,6 +24,7 @@ type machine struct {
 	configured atomic.Uint64 // index of the newest committed configuration entry, 0 while unknown
 	published  func(fsm.View)
 	giveUp     func(*cluster.Error)
+	before     func() // called first in Apply
 }
 
 // applied is what Apply hands back to the proposer.
@@ -34,8 +35,8 @@ type applied struct {
 
 // newMachine starts with the view that restored is known to have been committed:
 // the library itself learns what is committed only from the next leader.
-func newMachine(restored *fsm.State, published func(fsm.View), giveUp func(*cluster.Error)) *machine {
-	m := &machine{state: fsm.NewState(), published: published, giveUp: giveUp}
+func newMachine(restored *fsm.State, published func(fsm.View), giveUp func(*cluster.Error), before func()) *machine {
+	m := &machine{state: fsm.NewState(), published: published, giveUp: giveUp, before: before}
 	v := restored.View()
 	m.view.Store(&v)
 	return m
@@ -56,6 +57,7 @@ func (m *machine) publish() {
 
 // Apply implements raft.FSM.
 func (m *machine) Apply(entry *raft.Log) any {
+	m.before()
 	if m.stopped != nil {
 		return applied{err: m.stopped}
 	}

@@ -71,7 +71,7 @@ func Open(cfg Config) (*Node, error) {
 }
 
 func (n *Node) start() error {
-	n.machine = newMachine(n.store.found.state, n.viewPublished, n.fail)
+	n.machine = newMachine(n.store.found.state, n.viewPublished, n.fail, n.cfg.beforeApply)
 	if s := n.store.found.snapshot; s != nil {
 		n.machine.configuredAt(s.ConfigurationIndex)
 	}

@@ -13,89 +13,92 @@ import (
 )
 
 func TestRestartFromSnapshot(t *testing.T) {
-	f := newFleet(t)
-	m := f.add()
-	m.start(bootstrap)
-	f.leader()
-	f.propose(m.node, exclusive(m))
-	require.NoError(t, m.node.raft.Snapshot().Error())
-	f.propose(m.node, fsm.SetMaintenance{State: fsm.NoScheduling})
-	stopped := m.node
-	m.close()
+	bubble(t, 0, func(t *testing.T, f *fleet) {
+		m := f.add()
+		m.start(bootstrap)
+		f.leader()
+		f.propose(m.node, exclusive(m))
+		require.NoError(t, m.node.raft.Snapshot().Error())
+		f.propose(m.node, fsm.SetMaintenance{State: fsm.NoScheduling})
+		stopped := m.node
+		m.close()
 
-	cfg := m.config()
-	require.NoError(t, cfg.setDefaults())
-	st, err := openStore(cfg)
-	require.NoError(t, err)
-	require.NoError(t, st.bolt.Close())
-	require.NotNil(t, st.found.snapshot)
-	require.Equal(t, stopped.machine.state.Hash(), st.found.state.Hash())
+		cfg := m.config()
+		require.NoError(t, cfg.setDefaults())
+		st, err := openStore(cfg)
+		require.NoError(t, err)
+		require.NoError(t, st.bolt.Close())
+		require.NotNil(t, st.found.snapshot)
+		require.Equal(t, stopped.machine.state.Hash(), st.found.state.Hash())
 
-	m.start()
-	require.Equal(t, stopped.machine.current().Epoch, m.node.View().Epoch)
-	f.leader()
-	require.Equal(t, fsm.NoScheduling, m.node.View().Maintenance)
+		m.start()
+		require.Equal(t, stopped.machine.current().Epoch, m.node.View().Epoch)
+		f.leader()
+		require.Equal(t, fsm.NoScheduling, m.node.View().Maintenance)
+	})
 }
 
 func TestLogBounded(t *testing.T) {
-	f := newFleet(t)
-	m := f.add()
-	m.start(bootstrap)
-	f.leader()
-	var proposers sync.WaitGroup
-	for range 32 {
-		proposers.Go(func() {
-			for range 100 {
-				// Rejected or not, each is an entry.
-				_, _ = m.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(m)})
-			}
+	bubble(t, 0, func(t *testing.T, f *fleet) {
+		m := f.add()
+		m.start(bootstrap)
+		f.leader()
+		var proposers sync.WaitGroup
+		for range 32 {
+			proposers.Go(func() {
+				for range 100 {
+					// Rejected or not, each is an entry.
+					_, _ = m.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(m)})
+				}
+			})
+		}
+		proposers.Wait()
+		require.Greater(t, m.node.raft.LastIndex(), uint64(trailingLogs+2*snapshotThreshold))
+		f.eventually(func() bool {
+			first, err := m.node.store.bolt.FirstIndex()
+			return err == nil && m.node.raft.LastIndex()-first < trailingLogs+snapshotThreshold
 		})
-	}
-	proposers.Wait()
-	require.Greater(t, m.node.raft.LastIndex(), uint64(trailingLogs+2*snapshotThreshold))
-	f.eventually(func() bool {
-		first, err := m.node.store.bolt.FirstIndex()
-		return err == nil && m.node.raft.LastIndex()-first < trailingLogs+snapshotThreshold
 	})
 }
 
 // A follower that was away so long that it needs a snapshot learns the
 // configuration index from it, and can lead a membership change.
 func TestInstalledSnapshotCarriesTheConfiguration(t *testing.T) {
-	f := startThree(t)
-	leader := f.leader()
-	m := f.others(leader)[0]
-	m.close()
-	var proposers sync.WaitGroup
-	for range 32 {
-		proposers.Go(func() {
-			for range 80 {
-				_, _ = leader.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(leader)})
-			}
-		})
-	}
-	proposers.Wait()
-	require.NoError(t, leader.node.raft.Snapshot().Error())
-	first, err := leader.node.store.bolt.FirstIndex()
-	require.NoError(t, err)
-	n := m.start()
-	require.Less(t, n.raft.LastIndex(), first, "it needs a snapshot")
-	f.eventually(func() bool { return n.View().Index >= leader.node.View().Index })
-	require.NotZero(t, n.machine.configured.Load())
-	require.Equal(t, leader.node.machine.configured.Load(), n.machine.configured.Load())
-	require.Equal(t, leader.node.View().Epoch, n.View().Epoch)
-
-	f.eventually(func() bool {
-		if _, leads := n.Leadership(); leads {
-			return true
+	bubble(t, 3, func(t *testing.T, f *fleet) {
+		leader := f.leader()
+		m := f.others(leader)[0]
+		m.close()
+		var proposers sync.WaitGroup
+		for range 32 {
+			proposers.Go(func() {
+				for range 80 {
+					_, _ = leader.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(leader)})
+				}
+			})
 		}
-		_ = f.leader().node.StepDown(t.Context(), "the test wants the other one")
-		return false
+		proposers.Wait()
+		require.NoError(t, leader.node.raft.Snapshot().Error())
+		first, err := leader.node.store.bolt.FirstIndex()
+		require.NoError(t, err)
+		n := m.start()
+		require.Less(t, n.raft.LastIndex(), first, "it needs a snapshot")
+		f.eventually(func() bool { return n.View().Index >= leader.node.View().Index })
+		require.NotZero(t, n.machine.configured.Load())
+		require.Equal(t, leader.node.machine.configured.Load(), n.machine.configured.Load())
+		require.Equal(t, leader.node.View().Epoch, n.View().Epoch)
+
+		f.eventually(func() bool {
+			if _, leads := n.Leadership(); leads {
+				return true
+			}
+			_ = f.leader().node.StepDown(t.Context(), "the test wants the other one")
+			return false
+		})
+		next := f.add()
+		next.start()
+		f.admit(m, next)
+		require.Contains(t, n.Suffrage().Nonvoters, next.id)
 	})
-	next := f.add()
-	next.start()
-	f.admit(m, next)
-	require.Contains(t, n.Suffrage().Nonvoters, next.id)
 }
 
 func TestSnapshotThatCannotBeReadBack(t *testing.T) {

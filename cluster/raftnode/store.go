@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/fsm"
@@ -237,7 +238,7 @@ func guarded(path string, f func() error) (err error) {
 	switch err = f(); {
 	case err == nil || errors.As(err, &typed):
 		return err
-	case errors.Is(err, bbolt.ErrTimeout):
+	case errors.Is(err, bolterrors.ErrTimeout):
 		return ErrStoreInUse.Wrap(nil, "%s is in use by another process", filepath.Dir(path))
 	case errors.Is(err, fs.ErrPermission):
 		return ErrStoreFailed.Wrap(err, "open %s", path)

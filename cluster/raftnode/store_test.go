@@ -40,7 +40,7 @@ func lived(t *testing.T) *member {
 	t.Helper()
 	f := newFleet(t)
 	m := f.add()
-	m.start(bootstrap)
+	m.start(bootstrap, alone)
 	f.leader()
 	for range 20 {
 		f.propose(m.node, fsm.StartExclusiveOperation{Scope: fsm.ClusterMigration, Owner: m.id, Incarnation: m.cfg.Self.Incarnation})
@@ -127,7 +127,7 @@ func TestDoubtfulStoreIsRefusedUntouched(t *testing.T) {
 
 func TestDamagedSnapshots(t *testing.T) {
 	m := lived(t)
-	n := m.start()
+	n := m.start(alone)
 	m.f.leader()
 	require.NoError(t, n.raft.Snapshot().Error())
 	m.close()
@@ -146,7 +146,7 @@ func TestDamagedSnapshots(t *testing.T) {
 func TestDirectoryInUse(t *testing.T) {
 	t.Parallel()
 	m := lived(t)
-	m.start()
+	m.start(alone)
 	start := time.Now()
 	before := files(t, filepath.Join(m.dir, "identity"))
 	second := *m
@@ -188,7 +188,7 @@ func TestBootstrapOverStateIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, ErrBootstrapTwice)
 	require.Equal(t, before, files(t, m.dir))
 	// Without it the node goes on where it was.
-	m.start()
+	m.start(alone)
 	m.f.leader()
 	require.Equal(t, m.f.cluster, m.node.View().ClusterID)
 }
@@ -206,7 +206,7 @@ func TestBootstrapFinishedAfterCrash(t *testing.T) {
 	require.NoError(t, raft.BootstrapCluster(lib, st.bolt, st.bolt, st.snapshots, cfg.Transport,
 		raft.Configuration{Servers: []raft.Server{{ID: lib.LocalID, Address: serverAddress(m.id)}}}))
 	require.NoError(t, st.bolt.Close())
-	m.start()
+	m.start(alone)
 	f.eventually(func() bool { return m.node.View().ClusterID == f.cluster })
 }
 

@@ -97,11 +97,33 @@ func (n *Node) change(ctx context.Context, request func(prev uint64, wait time.D
 	err := n.await(ctx, func() error { return request(prev, max(time.Millisecond, time.Until(deadline))).Error() })
 	switch {
 	case err == nil:
+		n.awaitSettled(ctx)
 		return nil
 	case strings.Contains(err.Error(), "configuration changed since"): // the library has no value for it
 		return ErrConfigurationMoved.Wrap(err, "")
 	}
 	return appendError(err)
+}
+
+// awaitSettled waits until every voter has stored the change that was just
+// committed. A voter that still holds the previous configuration refuses its
+// vote to one it takes for a nonvoter, so a leader that dies before would leave
+// a majority that cannot elect. The change stands in any case.
+func (n *Node) awaitSettled(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, settleBound)
+	defer cancel()
+	poll := time.NewTicker(settlePoll)
+	defer poll.Stop()
+	for n.Settled() != nil {
+		select {
+		case <-ctx.Done():
+			n.cfg.Logger.Warn("a voter has not stored the membership change yet", "error", n.Settled())
+			return
+		case <-n.stop.Done():
+			return
+		case <-poll.C:
+		}
+	}
 }
 
 // Settled returns nil when the configuration may change now: the previous

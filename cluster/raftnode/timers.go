@@ -54,6 +54,9 @@ const (
 	// announceBackoff bounds the retries of the new incarnation's announcement.
 	announceBackoffMin = 100 * time.Millisecond
 	announceBackoffMax = 2 * time.Second
+	// settleBound is how long a membership change waits for every voter to store it.
+	settleBound = 2 * time.Second
+	settlePoll  = 5 * time.Millisecond
 	// drainBound is how long Close waits for proposals in flight.
 	drainBound = 2 * time.Second
 	// closeBound is how long Close waits for the library; a hung disk can hold it for ever.
