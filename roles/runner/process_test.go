@@ -99,7 +99,7 @@ func TestProcessMayEndByItself(t *testing.T) {
 	pids(t, tk.Dir, 1)
 	cancel()
 	require.Equal(t, 5, *(<-ended).Code)
-	require.Equal(t, "bye\n", out.String())
+	require.Contains(t, out.String(), "bye\n") // the shell may also say that its sleep was terminated
 }
 
 // TestLeftoversAreKilled: what a task leaves in its group ends with it, and does not hold up its end.

@@ -17,7 +17,7 @@ func (bare) RaiseFence(context.Context, cluster.RoleGuard) error { return nil }
 
 func (b bare) Fenced(ctx context.Context, _ cluster.RoleGuard, fill func(*pgx.Batch)) error {
 	return b.store.Batch(ctx, func(q *pgx.Batch) {
-		q.Queue(`SELECT set_config('forgeyard.fence_1', '1:1', true), set_config('forgeyard.fence', '1:1', true)`)
+		q.Queue(`SELECT set_config('forgeyard.fence', '1:1:1', true)`)
 		fill(q)
 	})
 }
