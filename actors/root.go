@@ -10,7 +10,6 @@ import (
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/cluster/trace"
-	"github.com/forgeyard/forgeyard/fsm"
 )
 
 // root keeps the coordination supervisor running. It never stops by itself.
@@ -67,7 +66,7 @@ type coordination struct {
 // subordinate is a child that coordination keeps running.
 type subordinate struct {
 	rec     *record
-	role    fsm.Role // 0: not a role supervisor
+	seat    *seat // nil: not a role supervisor
 	make    func(rec *record) actor.Actor
 	running bool
 	due     time.Time // not to be spawned before
@@ -94,21 +93,22 @@ func (k *coordination) Receive(c actor.Context) {
 // the watcher, which is last, stops first.
 func (k *coordination) roster() []*subordinate {
 	var list []*subordinate
-	add := func(path string, kind Kind, role fsm.Role, make func(*record) actor.Actor) {
-		list = append(list, &subordinate{
-			rec: &record{path: path, parent: pathCoordination, kind: kind, role: role}, role: role,
-			make: make, crashes: failures{budget: k.sys.cfg.Budget},
-		})
+	add := func(path string, kind Kind, seat *seat, make func(*record) actor.Actor) {
+		rec := &record{path: path, parent: pathCoordination, kind: kind}
+		if seat != nil {
+			rec.role = seat.spec.Role
+		}
+		list = append(list, &subordinate{rec: rec, seat: seat, make: make, crashes: failures{budget: k.sys.cfg.Budget}})
 	}
 	for _, seat := range k.sys.seats {
-		add(rolePath(seat.spec.Role), KindRoleSupervisor, seat.spec.Role, func(rec *record) actor.Actor {
+		add(rolePath(seat.spec.Role), KindRoleSupervisor, seat, func(rec *record) actor.Actor {
 			return &roleSupervisor{sys: k.sys, rec: rec, seat: seat}
 		})
 	}
-	add(pathLeader, KindLeaderSupervisor, 0, func(rec *record) actor.Actor {
+	add(pathLeader, KindLeaderSupervisor, nil, func(rec *record) actor.Actor {
 		return &leaderSupervisor{sys: k.sys, rec: rec}
 	})
-	add(pathWatcher, KindWatcher, 0, func(rec *record) actor.Actor { return &watcher{sys: k.sys, rec: rec} })
+	add(pathWatcher, KindWatcher, nil, func(rec *record) actor.Actor { return &watcher{sys: k.sys, rec: rec} })
 	return list
 }
 
@@ -148,11 +148,11 @@ func (k *coordination) HandleFailure(_ *actor.ActorSystem, sup actor.Supervisor,
 	case s.crashes.add(k.sys.cfg.Now()):
 		s.rec.failed(reason, true)
 		sup.RestartChildren(child)
-	case s.role != 0:
+	case s.seat != nil:
 		s.crashes.reset()
 		s.due = k.sys.cfg.Now().Add(s.crashes.budget.Window)
-		if want := k.sys.cfg.Trees.Desired(s.role).Epoch; want != 0 {
-			k.sys.report(s.role, want, cluster.TreeFailed, CodeBudgetSpent,
+		if want := s.seat.wanted(k.sys.cfg.Trees); want != 0 {
+			k.sys.report(s.seat.spec.Role, want, cluster.TreeFailed, CodeBudgetSpent,
 				fmt.Sprintf("the role's supervisor failed more than %d times in %s: %v", s.crashes.budget.Restarts, s.crashes.budget.Window, reason))
 		}
 		sup.StopChildren(child)

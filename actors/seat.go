@@ -32,8 +32,15 @@ func newSeat(spec RoleSpec) *seat { return &seat{spec: spec} }
 
 // wanted asks the service which epoch should have a tree. The service counts on
 // hearing of the end of every epoch it has told us of, so one that passed
-// before a tree was planted ends here.
+// before a tree was planted ends here. A closed seat wants nothing and does not
+// ask.
 func (s *seat) wanted(trees cluster.Trees) fsm.Epoch {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return 0
+	}
 	want := trees.Desired(s.spec.Role).Epoch
 	s.mu.Lock()
 	passed := fsm.Epoch(0)
@@ -41,11 +48,25 @@ func (s *seat) wanted(trees cluster.Trees) fsm.Epoch {
 		passed, s.last = s.told, s.told
 	}
 	s.told = max(s.told, want)
+	late := fsm.Epoch(0) // the seat closed while the service was asked
+	if s.closed && s.told > s.last {
+		late, s.last = s.told, s.told
+	}
 	s.mu.Unlock()
 	if passed != 0 {
 		trees.Report(s.spec.Role, passed, cluster.TreeEnded, "", "")
 	}
+	if late != 0 {
+		s.decline(trees, late)
+		return 0
+	}
 	return want
+}
+
+// decline gives up an epoch that will have no tree because the node stops.
+func (s *seat) decline(trees cluster.Trees, epoch fsm.Epoch) {
+	trees.Report(s.spec.Role, epoch, cluster.TreeFailed, CodeNodeStopping, "the node is stopping")
+	trees.Report(s.spec.Role, epoch, cluster.TreeEnded, "", "")
 }
 
 // step is what a role supervisor does next.
@@ -206,7 +227,6 @@ func (s *System) retire(seat *seat) {
 		t.poison()
 	}
 	if passed != 0 {
-		s.report(seat.spec.Role, passed, cluster.TreeFailed, CodeNodeStopping, "the node is stopping")
-		s.report(seat.spec.Role, passed, cluster.TreeEnded, "", "")
+		seat.decline(s.cfg.Trees, passed)
 	}
 }

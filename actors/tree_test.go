@@ -357,3 +357,21 @@ func TestStartRefusesBadSpecs(t *testing.T) {
 		})
 	}
 }
+
+// A role that this node grants itself again while it stops gets no tree, and nobody waits for one.
+func TestGrantedAgainWhileStopping(t *testing.T) {
+	p := &probe{role: role}
+	p.loop = func(ctx context.Context, _ cluster.RoleGuard) error { <-p.release; return ctx.Err() }
+	bubble(t, planWith(grantHere), func(t *testing.T, h *host) {
+		h.backend.lead()
+		h.eventually("active", func() bool { return len(p.epochs()) == 1 })
+		first := h.backend.view().Role(role).Epoch
+		stopped := make(chan error, 1)
+		go func() { stopped <- h.sys.Stop(t.Context()) }()
+		h.eventually("granted again", func() bool { return h.backend.view().Role(role).Epoch > first })
+		h.settle(2 * time.Second)
+		close(p.release)
+		require.NoError(t, <-stopped)
+		require.Len(t, p.seen(), 4, "one tree: raise, reconcile, two loops")
+	}, p)
+}
