@@ -45,17 +45,14 @@ type Fleet struct {
 	opts    Options
 	started time.Time
 
-	Postgres  *postgres.Server
 	relay     *Relay
 	authority *pki.Authority
 
 	mu     sync.Mutex
+	pg     *postgres.Server
 	nodes  []*Node
 	agents []*Agent
 }
-
-// database is the name of the fleet's database.
-const database = "forgeyard"
 
 // Start brings up PostgreSQL, the daemons (the first bootstraps, the others
 // join and are promoted) and the agents. On error everything already started
@@ -114,21 +111,6 @@ func withDefaults(o Options) Options {
 
 func (f *Fleet) progress(subject, state, detail string) {
 	f.opts.Progress(Step{Subject: subject, State: state, Took: time.Since(f.started), Detail: detail})
-}
-
-func (f *Fleet) startPostgres(ctx context.Context) error {
-	srv, err := postgres.Start(ctx, postgres.Options{
-		Dir: f.path("pg"), Fsync: f.opts.Fsync, LogFile: f.path("postgres.log"),
-	})
-	if err != nil {
-		return err
-	}
-	f.Postgres = srv
-	if err := srv.Bootstrap(ctx, database); err != nil {
-		return fmt.Errorf("prepare the database: %w", err)
-	}
-	f.progress("postgres", "ready", srv.Host())
-	return nil
 }
 
 // issue writes a certificate of the fleet's authority, and the authority's own, into dir.
@@ -253,8 +235,5 @@ func (f *Fleet) Stop(ctx context.Context) error {
 	for _, n := range f.Nodes() {
 		errs = append(errs, n.closeProxy())
 	}
-	if f.Postgres != nil {
-		errs = append(errs, f.Postgres.Stop(ctx))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, f.StopPostgres(ctx))...)
 }

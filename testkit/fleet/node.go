@@ -124,9 +124,6 @@ var configText = template.Must(template.New("config").Parse(`// Written by the f
 `))
 
 func (f *Fleet) writeConfig(n *Node) error {
-	dsn := func(user string) string {
-		return fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", user, n.proxy.Addr().Port, database)
-	}
 	var seeds []string
 	if len(f.nodes) > 0 {
 		seeds = append(seeds, f.nodes[0].clusterAddr.String())
@@ -139,7 +136,7 @@ func (f *Fleet) writeConfig(n *Node) error {
 	return configText.Execute(out, map[string]any{
 		"Name": n.Name, "Dir": n.dir, "OwnCluster": n.ownCluster, "Cluster": n.clusterAddr, "OwnAgents": n.ownAgents,
 		"Agents": n.agentAddr, "HTTP": n.http, "Seeds": seeds, "Timers": f.opts.Timers,
-		"Owner": dsn("forgeyard_owner"), "App": dsn("forgeyard_app"), "Direct": dsn("forgeyard_app"),
+		"Owner": n.DSN("forgeyard_owner"), "App": n.DSN("forgeyard_app"), "Direct": n.DSN("forgeyard_app"),
 	})
 }
 
@@ -262,8 +259,3 @@ func (r *Relay) cutAnywhere(party string) bool {
 }
 
 func indexed(prefix string, i int) string { return prefix + strconv.Itoa(i+1) }
-
-// socket is PostgreSQL's unix socket.
-func (f *Fleet) socket() string {
-	return filepath.Join(f.Postgres.Host(), fmt.Sprintf(".s.PGSQL.%d", f.Postgres.Port()))
-}

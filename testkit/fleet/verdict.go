@@ -46,7 +46,7 @@ func (v Verdict) Problems() []string {
 
 // connect opens a superuser connection to the fleet's database.
 func (f *Fleet) connect(ctx context.Context) (*pgx.Conn, error) {
-	return pgx.Connect(ctx, f.Postgres.DSN("postgres", database))
+	return pgx.Connect(ctx, f.DSN("postgres"))
 }
 
 // Query runs one row-returning statement as the superuser and scans its first row.

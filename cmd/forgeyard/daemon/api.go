@@ -30,7 +30,7 @@ func (d *Daemon) serveAPI(context.Context) (err error) {
 		server.Check{Name: "postgresql", Ask: d.hasDatabase},
 	)
 	d.api, err = server.New(server.Config{
-		Listen: d.out.API, Admin: d.out.Admin, Routes: routes, Ready: d.checks, Version: d.out.Version,
+		Listen: d.out.API, Admin: d.out.Admin, Routes: routes, Private: d.crashRoutes(), Ready: d.checks, Version: d.out.Version,
 		MaxBody: int64(d.cfg.Cluster.Limits.Body), Logger: d.log, Now: d.out.Now,
 	})
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/cluster/config"
 	"github.com/forgeyard/forgeyard/cluster/membership"
+	"github.com/forgeyard/forgeyard/cluster/raftnode"
 	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/server"
 	"github.com/forgeyard/forgeyard/transport/pki"
@@ -78,7 +79,8 @@ func readToken(file string) (membership.Token, error) {
 	if err != nil {
 		return "", fmt.Errorf("join token: %w", err)
 	}
-	return membership.Token(strings.TrimSpace(string(text))), nil
+	token := membership.Token(strings.TrimSpace(string(text)))
+	return token, token.Check()
 }
 
 // givenFlags returns the settings given on the command line, by dotted path.
@@ -106,6 +108,7 @@ func run(ctx context.Context, cfg config.Config, start Start, version server.Ver
 		defer func() { err = errors.Join(err, f.Close()) }()
 		out.Tracer = f
 	}
+	out.Actors.AllowCrash = os.Getenv(crashEnv) == "1"
 	d := New(cfg, start, out)
 	err = d.Start(ctx)
 	if err == nil {
@@ -120,31 +123,43 @@ func run(ctx context.Context, cfg config.Config, start Start, version server.Ver
 	return errors.Join(err, d.Stop(stop))
 }
 
-// open binds the sockets and reads the certificate. Whatever was opened before
+// open reads the certificate and binds the sockets, in an order in which what
+// is wrong is said before anything is made. Whatever was opened before
 // an error is closed by out.close.
 func open(out *Outside, cfg config.Config) (err error) {
-	for _, dir := range []string{cfg.DataDir, cfg.IdentityDir()} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("data directory: %w", err)
-		}
-	}
-	if out.Admin, err = server.ListenAdmin(cfg.Admin.Socket); err != nil {
-		return err
-	}
-	if out.API, err = net.Listen("tcp", cfg.HTTP.Listen); err != nil {
-		return portError("http.listen", cfg.HTTP.Listen, err)
-	}
-	if cfg.Cluster.Mode == config.Distributed {
+	distributed := cfg.Cluster.Mode == config.Distributed
+	if distributed {
 		tls := cfg.Cluster.TLS
 		if out.Identity, err = pki.Load(tls.Cert.Name, tls.Key.Name, tls.CA.Name); err != nil {
 			return err
 		}
-		if out.Cluster, err = net.ListenPacket("udp", cfg.Cluster.Listen); err != nil {
-			return portError("cluster.listen", cfg.Cluster.Listen, err)
+		if err := out.Identity.Usable(pki.KindNode, out.Now()); err != nil {
+			return err
 		}
-		if out.Agents, err = net.ListenPacket("udp", cfg.Agents.Listen); err != nil {
-			return portError("agents.listen", cfg.Agents.Listen, err)
+	}
+	for _, dir := range []string{cfg.DataDir, cfg.IdentityDir()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return raftnode.ErrStoreFailed.Wrap(err, "%s could not be made", dir)
 		}
+	}
+	out.Admin, err = server.ListenAdmin(cfg.Admin.Socket)
+	switch {
+	case errors.Is(err, server.ErrAdminInUse):
+		return raftnode.ErrStoreInUse.Wrap(err, "")
+	case err != nil:
+		return errPort.Wrap(err, "admin.socket %s could not be opened", cfg.Admin.Socket)
+	}
+	if out.API, err = net.Listen("tcp", cfg.HTTP.Listen); err != nil {
+		return portError("http.listen", cfg.HTTP.Listen, err)
+	}
+	if !distributed {
+		return nil
+	}
+	if out.Cluster, err = net.ListenPacket("udp", cfg.Cluster.Listen); err != nil {
+		return portError("cluster.listen", cfg.Cluster.Listen, err)
+	}
+	if out.Agents, err = net.ListenPacket("udp", cfg.Agents.Listen); err != nil {
+		return portError("agents.listen", cfg.Agents.Listen, err)
 	}
 	return nil
 }

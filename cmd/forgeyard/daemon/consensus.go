@@ -28,7 +28,7 @@ func (d *Daemon) identify(context.Context) error {
 		subject := d.out.Identity.Subject()
 		node, ok := subject.NodeID()
 		if !ok {
-			return errNotNode.Wrap(nil, "the certificate is of %s, a daemon needs one of a node", subject)
+			return pki.ErrKind
 		}
 		want, mustMatch = config.NodeState{Cluster: subject.Cluster, Node: node}, true
 	}
@@ -38,12 +38,6 @@ func (d *Daemon) identify(context.Context) error {
 	}
 	d.self = cluster.Identity{Cluster: bound.Cluster, Node: bound.Node, Incarnation: cluster.NewIncarnationID(), Name: d.cfg.Cluster.NodeID}
 	return nil
-}
-
-// errNotNode (FY-CERT-010): the configured certificate is not a node's.
-var errNotNode = &cluster.Error{
-	Kind: cluster.Internal, Code: "FY-CERT-010", Message: "the certificate is not a node's",
-	Hint: "issue one with `forgeyard pki issue node` and set cluster.tls",
 }
 
 // use makes the engine known to the parts that were made before it.

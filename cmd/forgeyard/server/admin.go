@@ -12,6 +12,9 @@ import (
 	"time"
 )
 
+// ErrAdminInUse: a living daemon answers on the socket.
+var ErrAdminInUse = errors.New("administration socket: another daemon answers")
+
 // ListenAdmin listens on a unix socket with mode 0600. A socket that a dead
 // process left behind is replaced; one that answers, and any other file, is an error.
 func ListenAdmin(path string) (net.Listener, error) {
@@ -24,7 +27,7 @@ func ListenAdmin(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("administration socket: %s exists and is not a socket", path)
 	default:
 		if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
-			return nil, errors.Join(fmt.Errorf("administration socket: another daemon answers on %s", path), conn.Close())
+			return nil, errors.Join(fmt.Errorf("%w on %s", ErrAdminInUse, path), conn.Close())
 		}
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("administration socket: %w", err)

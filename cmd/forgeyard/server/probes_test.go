@@ -106,7 +106,7 @@ func TestAdminSocket(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	_, err = ListenAdmin(path)
-	require.ErrorContains(t, err, "another daemon answers")
+	require.ErrorIs(t, err, ErrAdminInUse)
 	require.NoError(t, l.Close())
 	_, err = os.Stat(path)
 	require.ErrorIs(t, err, os.ErrNotExist)

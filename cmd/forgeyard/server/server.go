@@ -39,7 +39,8 @@ type Config struct {
 	Listen  net.Listener // TCP on a loopback address
 	Admin   net.Listener // the administration socket, see ListenAdmin
 	Routes  []access.Route
-	Ready   *Checks // what /readyz asks; nil is always ready
+	Private []access.Route // further routes, on the administration socket alone
+	Ready   *Checks        // what /readyz asks; nil is always ready
 	Version Version
 	MaxBody int64 // bytes of a request body; 0 is access.MaxBody
 	Logger  *slog.Logger
@@ -49,7 +50,8 @@ type Config struct {
 // Server serves until Close.
 type Server struct {
 	cfg     Config
-	handler http.Handler
+	handler http.Handler // of the TCP listener
+	admin   http.Handler // of the administration socket
 	servers []*http.Server
 	wait    sync.WaitGroup
 	failed  chan error
@@ -80,11 +82,16 @@ func New(cfg Config) (*Server, error) {
 		cfg.Ready = NewChecks(cfg.Now)
 	}
 	s := &Server{cfg: cfg, failed: make(chan error, 2)}
-	mux, err := mount(append(s.own(), cfg.Routes...))
+	shared := append(s.own(), cfg.Routes...)
+	handler, err := mount(shared)
 	if err != nil {
 		return nil, err
 	}
-	s.handler = mux
+	admin, err := mount(append(shared, cfg.Private...))
+	if err != nil {
+		return nil, err
+	}
+	s.handler, s.admin = handler, admin
 	return s, nil
 }
 
@@ -94,7 +101,7 @@ func (s *Server) Start() {
 		s.serve(s.cfg.Listen, s.wrap(s.handler, true))
 	}
 	if s.cfg.Admin != nil {
-		s.serve(s.cfg.Admin, s.wrap(s.handler, false))
+		s.serve(s.cfg.Admin, s.wrap(s.admin, false))
 	}
 }
 

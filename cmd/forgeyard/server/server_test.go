@@ -252,6 +252,15 @@ func TestConflictingRoutesAreReported(t *testing.T) {
 	require.ErrorContains(t, err, "mount routes")
 }
 
+func TestPrivateRoutesOnTheAdministrationSocketAlone(t *testing.T) {
+	done := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+	_, base, admin := serve(t, Config{Private: []access.Route{route("POST", "/private", done)}})
+	resp, _ := send(t, admin, "POST", "http://admin/private", nil)
+	require.Equal(t, http.StatusNoContent, resp.StatusCode)
+	resp, body := send(t, http.DefaultClient, "POST", base+"/private", func(r *http.Request) { r.Header.Set("Content-Type", "application/json") })
+	require.Equal(t, http.StatusNotFound, resp.StatusCode, body)
+}
+
 func TestCloseLetsRequestsFinish(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	s, base, _ := serve(t, Config{Routes: []access.Route{route("GET", "/x", func(w http.ResponseWriter, _ *http.Request) {

@@ -1,0 +1,69 @@
+// The fleet's PostgreSQL: started with the fleet, and stopped and started again as a fault.
+
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/forgeyard/forgeyard/testkit/postgres"
+)
+
+// database is the name of the fleet's database.
+const database = "forgeyard"
+
+// Postgres is the server that runs, or ran last.
+func (f *Fleet) Postgres() *postgres.Server {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.pg
+}
+
+// StartPostgres starts the server over the fleet's one data directory: the same
+// database at the same address as before. It must not run already.
+func (f *Fleet) StartPostgres(ctx context.Context) error {
+	srv, err := postgres.Start(ctx, postgres.Options{
+		Dir: f.path("pg"), Fsync: f.opts.Fsync, LogFile: f.path("postgres.log"),
+	})
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pg = srv
+	return nil
+}
+
+// StopPostgres ends the server; all sessions are cut off. Stopping twice is harmless.
+func (f *Fleet) StopPostgres(ctx context.Context) error {
+	if srv := f.Postgres(); srv != nil {
+		return srv.Stop(ctx)
+	}
+	return nil
+}
+
+func (f *Fleet) startPostgres(ctx context.Context) error {
+	if err := f.StartPostgres(ctx); err != nil {
+		return err
+	}
+	if err := f.Postgres().Bootstrap(ctx, database); err != nil {
+		return fmt.Errorf("prepare the database: %w", err)
+	}
+	f.progress("postgres", "ready", f.Postgres().Host())
+	return nil
+}
+
+// DSN names the fleet's database for a user, past every proxy.
+func (f *Fleet) DSN(user string) string { return f.Postgres().DSN(user, database) }
+
+// DSN names the fleet's database for a user by the daemon's own way to it, which can be cut.
+func (n *Node) DSN(user string) string {
+	return fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", user, n.proxy.Addr().Port, database)
+}
+
+// socket is PostgreSQL's unix socket.
+func (f *Fleet) socket() string {
+	srv := f.Postgres()
+	return filepath.Join(srv.Host(), fmt.Sprintf(".s.PGSQL.%d", srv.Port()))
+}

@@ -1,0 +1,19 @@
+// Daemons that cannot reach each other.
+
+package fleettest
+
+import (
+	"testing"
+
+	"github.com/forgeyard/forgeyard/testkit/fleet"
+	"github.com/forgeyard/forgeyard/testkit/scenario"
+)
+
+func TestIsolatedLeaderAndLostQuorum(t *testing.T) {
+	w := scenario.Start(t, fleet.Options{})
+	stop := w.Traffic(t)
+	scenario.IsolateOwner(t, w)
+	stop()
+	scenario.LoseQuorum(t, w, 4)
+	w.Settle(t, 50)
+}

@@ -1,0 +1,22 @@
+// Processes that sleep and wake, and actors that crash inside processes that live.
+
+package fleettest
+
+import (
+	"testing"
+
+	"github.com/forgeyard/forgeyard/testkit/fleet"
+	"github.com/forgeyard/forgeyard/testkit/scenario"
+)
+
+func TestPausedOwnerAndCrashedActors(t *testing.T) {
+	w := scenario.Start(t, fleet.Options{})
+	stop := w.Traffic(t)
+	scenario.PauseOwner(t, w)
+	for _, kind := range scenario.Kinds() {
+		scenario.CrashActor(t, w, kind)
+	}
+	scenario.CrashRoot(t, w)
+	stop()
+	w.Settle(t, 100)
+}

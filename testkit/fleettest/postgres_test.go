@@ -1,0 +1,20 @@
+// PostgreSQL that is away, for one daemon or for all.
+
+package fleettest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/forgeyard/forgeyard/testkit/fleet"
+	"github.com/forgeyard/forgeyard/testkit/scenario"
+)
+
+func TestPostgresAway(t *testing.T) {
+	w := scenario.Start(t, fleet.Options{})
+	stop := w.Traffic(t)
+	scenario.CutOwnerFromPostgres(t, w, func() { scenario.CutOwnersLeaderLink(t, w) })
+	scenario.StopPostgres(t, w, 30*time.Second)
+	stop()
+	w.Settle(t, 50)
+}

@@ -1,0 +1,61 @@
+// A leader that the other daemons cannot reach, while PostgreSQL still can be: the database must refuse what it cannot know.
+
+package scenario
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/cluster/trace"
+	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/testkit/fleet"
+)
+
+// stopsWithin is how soon an isolated leader has stopped its roles:
+// LeaderLeaseTimeout (250 ms) and 250 ms.
+const stopsWithin = 500 * time.Millisecond
+
+// IsolateOwner cuts the role's owner off from all daemons under load, not from
+// PostgreSQL. It stops its role by itself, the majority owns it, and a late write
+// of the old epoch, sent by the isolated daemon's own way, is FENCED. Healed, the
+// daemon follows.
+func IsolateOwner(t testing.TB, w *World) {
+	w.moreLeases(t, 20)
+	owner, before := w.owner(t, 0)
+	dropped, cut := w.Relay().Dropped(), now()
+	require.NoError(t, w.Partition(owner.Name, false))
+	inactive := step(t, owner, before, trace.Inactive)
+	within(t, stopsWithin, cut, inactive.Mono, "isolated "+owner.Name+" stopped")
+	successor, after := w.owner(t, before)
+	require.NotEqual(t, owner.Name, successor.Name)
+	require.Greater(t, w.Relay().Dropped(), dropped, "nothing was cut")
+	lateWriteIsFenced(t, owner, before)
+	w.moreLeases(t, 10)
+
+	require.NoError(t, w.Heal(owner.Name))
+	s := w.whole(t, owner)
+	require.NotEqual(t, owner.ID, s.Leader.Node, "the isolated leader leads on")
+	t.Logf("epoch %d of %s -> %d of %s", before, owner.Name, after, successor.Name)
+}
+
+// lateWriteIsFenced does what a delayed fenced batch of the old owner would do.
+func lateWriteIsFenced(t testing.TB, owner *fleet.Node, epoch fsm.Epoch) {
+	t.Helper()
+	ctx := bounded(t)
+	conn, err := pgx.Connect(ctx, owner.DSN("forgeyard_app"))
+	require.NoError(t, err, "the isolated daemon must still reach PostgreSQL")
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	var generation int64
+	require.NoError(t, conn.QueryRow(ctx, `SELECT generation FROM coordination.fence WHERE role = $1`, int16(role)).Scan(&generation))
+	b := &pgx.Batch{}
+	b.Queue(`SELECT coordination.fence($1, $2, $3)`, int16(role), generation, int64(epoch))
+	b.Queue(`UPDATE forge.jobs SET attempt = attempt + 1`)
+	var refused *pgconn.PgError
+	require.ErrorAs(t, conn.SendBatch(ctx, b).Close(), &refused)
+	require.Equal(t, "FY001", refused.Code, refused.Message)
+}

@@ -1,0 +1,46 @@
+// A follower that owns the role loses the leader for a second: its epoch is spent and must end in exactly one command.
+
+package scenario
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/cluster/placement"
+	"github.com/forgeyard/forgeyard/cluster/trace"
+)
+
+// CutOwnersLeaderLink cuts the link between the leader and the follower that owns
+// the role for 1 s. The guard is revoked, one committed command ends its epoch (the
+// owner's bump or release, or the leader's release of a silent owner), and the role is
+// active again under a higher epoch, alone.
+func CutOwnersLeaderLink(t testing.TB, w *World) {
+	ctx := bounded(t)
+	owner, epoch := w.owner(t, 0)
+	leader, err := w.Leader(ctx)
+	require.NoError(t, err)
+	require.NotEqual(t, leader.Name, owner.Name, "the scenario needs a follower as the owner")
+	cut := now()
+	w.Relay().Cut(owner.Name, leader.Name)
+	elapse(t, time.Second)
+	w.Relay().Heal(owner.Name, leader.Name)
+	inactive := step(t, owner, epoch, trace.Inactive)
+	require.Greater(t, inactive.Mono, cut, "the guard was revoked before the cut")
+	successor, after := w.owner(t, epoch)
+
+	own := steps(t, owner, epoch, trace.Bump, trace.Release)
+	require.LessOrEqual(t, own, 1, "more than one command for a spent epoch")
+	s, err := successor.Status(ctx)
+	require.NoError(t, err)
+	vacated := 0
+	for _, r := range s.RoleRows {
+		if l := r.LastRelease; r.Role == role && l != nil && l.Epoch == epoch && l.Code == placement.CodeOwnerSilent {
+			vacated++
+		}
+	}
+	t.Logf("epoch %d of %s, revoked (%s) -> %d of %s; commands: owner %d, leader %d", epoch, owner.Name, inactive.Detail, after, successor.Name, own, vacated)
+	require.Equal(t, 1, own+vacated, "commands that ended the spent epoch")
+	w.moreLeases(t, 10)
+}

@@ -1,0 +1,109 @@
+// PostgreSQL away: for all, or for the role's owner alone.
+
+package scenario
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/cluster/health"
+	"github.com/forgeyard/forgeyard/cluster/trace"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// StopPostgres ends the server under load and starts it again after a while.
+// Raft goes on with the same processes, the role stops, does not wander, and
+// everything resumes alone. Settle then finds nothing lost and nothing run twice.
+func StopPostgres(t testing.TB, w *World, away time.Duration) {
+	w.moreLeases(t, 20)
+	ctx := bounded(t)
+	owner, before := w.owner(t, 0)
+	var pids []int
+	for _, n := range w.Nodes() {
+		pids = append(pids, n.PID())
+	}
+	stopped := now()
+	require.NoError(t, w.Fleet.StopPostgres(ctx))
+	inactive := step(t, owner, before, trace.Inactive)
+	require.Greater(t, inactive.Mono, stopped, "the role was lost before the outage")
+	elapse(t, away-time.Duration(now()-stopped))
+	for i, n := range w.Nodes() {
+		require.Equal(t, pids[i], n.PID(), "%s ended because PostgreSQL was away", n.Name)
+		s, err := n.WaitStatus(ctx, "a leader without PostgreSQL", func(s health.ClusterStatus) bool {
+			return s.Leader.Node != (fsm.NodeID{}) && s.Quorum.VotersHealthy == s.Quorum.VotersTotal
+		})
+		require.NoError(t, err)
+		require.Zero(t, s.Roles.Active, "a role is active without PostgreSQL")
+	}
+	moves, grants := w.moves(t, stopped, now())
+	t.Logf("%s without PostgreSQL: %d grants, %d moves", away, grants, moves)
+	require.LessOrEqual(t, moves, windows(away), "the role wandered")
+
+	require.NoError(t, w.StartPostgres(ctx))
+	_, after := w.owner(t, before)
+	require.Greater(t, after, before)
+	w.moreLeases(t, 20)
+}
+
+// windows is how many back-off windows (1, 2, 4, … s) begin within a span: one
+// move is allowed in each.
+func windows(span time.Duration) (n int) {
+	for w := time.Second; span > 0; w *= 2 {
+		span -= w
+		n++
+	}
+	return n
+}
+
+// CutOwnerFromPostgres takes PostgreSQL from the leader alone while it owns the
+// role: it gives the role up within 10 s, and another daemon has it active within
+// 12 s. Then do runs, with a follower as the owner, before the way is healed.
+func CutOwnerFromPostgres(t testing.TB, w *World, do func()) {
+	w.moreLeases(t, 20)
+	ctx := bounded(t)
+	owner, before := w.owner(t, 0)
+	leader, err := w.Leader(ctx)
+	require.NoError(t, err)
+	if leader.Name != owner.Name { // sticky since an earlier fault
+		w.makeOwnerLead(t)
+		owner, before = w.owner(t, 0)
+	}
+	resets, cut := owner.Proxy().Resets(), now()
+	owner.Proxy().Cut()
+	inactive := step(t, owner, before, trace.Inactive)
+	require.Greater(t, inactive.Mono, cut, "the role was lost before the cut")
+	within(t, 10*time.Second, cut, inactive.Mono, owner.Name+" gave the role up")
+	var epoch fsm.Epoch
+	successor := owner
+	for epoch = before; successor.Name == owner.Name; { // it may renew before its report says that PostgreSQL is gone
+		successor, epoch = w.owner(t, epoch)
+	}
+	within(t, 12*time.Second, cut, step(t, successor, epoch, trace.Active).Mono, "active on "+successor.Name)
+	require.Greater(t, owner.Proxy().Resets(), resets, "nothing was cut")
+	w.moreLeases(t, 10)
+	if do != nil {
+		do()
+	}
+	owner.Proxy().Heal()
+	_, err = owner.WaitStatus(ctx, "PostgreSQL reachable again", func(s health.ClusterStatus) bool {
+		pg := memberOf(s, owner.ID).PGWritable
+		return pg != nil && *pg
+	})
+	require.NoError(t, err)
+}
+
+// makeOwnerLead kills the leader that does not own the role until leader and owner
+// are one: every change of leader gives all roles to the new leader.
+func (w *World) makeOwnerLead(t testing.TB) {
+	t.Helper()
+	ctx := bounded(t)
+	leader, err := w.Leader(ctx)
+	require.NoError(t, err)
+	_, before := w.owner(t, 0)
+	require.NoError(t, leader.Kill())
+	w.owner(t, before)
+	require.NoError(t, leader.Resume(ctx))
+	w.whole(t, leader)
+}

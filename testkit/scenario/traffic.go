@@ -1,0 +1,45 @@
+// Traffic: somebody submits short jobs all the time, whatever happens to the fleet.
+
+package scenario
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forgeyard/forgeyard/testkit/fleet"
+)
+
+// The queue is filled up by trafficBatch jobs when it holds fewer than trafficLow.
+const (
+	trafficLow   = 60
+	trafficBatch = 60
+)
+
+// Traffic submits jobs through all running daemons in turn until stop is called,
+// which the end of the test does too. Refused submissions are part of a fault:
+// the next daemon is asked.
+func (w *World) Traffic(t testing.TB) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	work.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			var queued int
+			err := w.Query(ctx, `SELECT count(*) FROM forge.jobs WHERE state = 'queued'`, nil, &queued)
+			if err == nil && queued < trafficLow {
+				_, _ = w.Submit(ctx, i, fleet.ShellRun("traffic", trafficBatch, "sleep 0.05"))
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	})
+	stop = func() {
+		cancel()
+		work.Wait()
+	}
+	t.Cleanup(stop)
+	return stop
+}
