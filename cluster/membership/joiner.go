@@ -33,7 +33,7 @@ const (
 // tries all seeds again and again until ctx ends; a refusal that is final for
 // this token or id ends it at once (JoinRejected, IncompatibleVersion).
 func (j *Joiner) Join(ctx context.Context, token Token) (fsm.View, error) {
-	if _, err := token.hash(); err != nil {
+	if err := token.Check(); err != nil {
 		return fsm.View{}, err
 	}
 	return j.repeat(ctx, joinRequest{Step: stepRedeem, Token: string(token), Member: j.Member}, func(fsm.View) bool { return true })

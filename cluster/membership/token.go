@@ -28,6 +28,12 @@ func newToken() Token {
 	return Token(tokenPrefix + base64.RawURLEncoding.EncodeToString(secret[:]))
 }
 
+// Check reports ErrToken when the text is no join token.
+func (t Token) Check() error {
+	_, err := t.hash()
+	return err
+}
+
 // hash is what is stored of the token. ErrToken when the text is none.
 func (t Token) hash() ([sha256.Size]byte, error) {
 	text, ok := strings.CutPrefix(strings.TrimSpace(string(t)), tokenPrefix)

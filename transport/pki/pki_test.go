@@ -261,3 +261,20 @@ func FuzzParseSubject(f *testing.F) {
 		}
 	})
 }
+
+func TestOwnCertificateIsJudgedAsPeersWould(t *testing.T) {
+	a, stranger := authority(t, ""), authority(t, "")
+	node := pki.Node(a.Cluster(), nodeID())
+	own := func(i *pki.Issued, trusted *pki.Authority) *pki.Identity {
+		id, err := i.Identity(trusted)
+		require.NoError(t, err)
+		return id
+	}
+	expired, err := a.Issue(node, pki.Validity{NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(-time.Minute)})
+	require.NoError(t, err)
+	good := own(issue(t, a, node), a)
+	require.NoError(t, good.Usable(pki.KindNode, time.Now()))
+	require.ErrorIs(t, good.Usable(pki.KindAgent, time.Now()), pki.ErrKind)
+	require.ErrorIs(t, own(expired, a).Usable(pki.KindNode, time.Now()), pki.ErrExpired)
+	require.ErrorIs(t, own(issue(t, a, node), stranger).Usable(pki.KindNode, time.Now()), pki.ErrAuthority)
+}

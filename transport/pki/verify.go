@@ -54,6 +54,14 @@ func (i *Identity) Verify(chain []*x509.Certificate, want Expect) (Subject, erro
 	return s, nil
 }
 
+// Usable judges this process's own certificate as its peers will, so that a
+// certificate nobody would accept ends the start and not, silently, every
+// handshake. The error is an *Error.
+func (i *Identity) Usable(kind Kind, now time.Time) error {
+	_, err := i.Verify([]*x509.Certificate{i.Leaf()}, Expect{Purpose: AsClient, Kind: kind, Now: now})
+	return err
+}
+
 func verifyChain(roots *x509.CertPool, chain []*x509.Certificate, want Expect) error {
 	leaf := chain[0]
 	if want.Now.Before(leaf.NotBefore) || want.Now.After(leaf.NotAfter) {

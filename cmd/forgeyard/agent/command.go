@@ -37,6 +37,9 @@ func Command(build string) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := identity.Usable(pki.KindAgent, time.Now()); err != nil {
+				return err
+			}
 			cfg.Logger = slog.New(charm.NewWithOptions(cmd.ErrOrStderr(), charm.Options{ReportTimestamp: true, TimeFormat: time.RFC3339Nano}))
 			endpoint, err := dialer(identity, cfg.Logger)
 			if err != nil {
