@@ -23,7 +23,7 @@ type suggestion struct{ command, why string }
 // tryNext lists the commands of the banner, in an order in which they work one
 // after the other: LEADER and FOLLOWER stand for the daemons of the moment.
 var tryNext = []suggestion{
-	{"forgeyard cluster status --watch", "see it live (q or Ctrl-C ends it)"},
+	{"forgeyard cluster status --watch", "see it live (Ctrl-C ends it)"},
 	{"forgeyard cluster roles", "who owns what, under which epoch"},
 	{"forgeyard run submit --wait -- echo hello", "run a job"},
 	{"forgeyard dev kill LEADER", "end the leader and watch a failover"},

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -39,6 +40,7 @@ func Command() *cobra.Command {
 	cmd.Flags().StringVar(&opts.keep, "keep", "", "keep everything in this new directory")
 	cmd.Flags().BoolVar(&opts.example, "example", false, "submit the example run once the fleet is ready (needs the module's folder as working directory)")
 	cmd.Flags().IntVar(&opts.agents, "agents", 2, "number of agents")
+	cmd.Flags().IntVar(&opts.port, "port", fleet.DevPorts().Cluster, "the first node's port; the others follow from it, and taken ones are passed over; 0 picks any free ports")
 	for _, verb := range []struct{ use, short, done string }{
 		{"kill", "End a daemon at once (SIGKILL)", "killed"},
 		{"pause", "Stop a daemon's process (SIGSTOP), as a long pause would", "paused"},
@@ -90,7 +92,11 @@ func printStatus(w io.Writer, s Status) error {
 		if n.Cut {
 			links = "cut"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\n", n.Name, n.State, n.PID, links, n.Endpoint, n.Log)
+		pid := "-"
+		if n.PID != 0 {
+			pid = strconv.Itoa(n.PID)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", n.Name, n.State, pid, links, n.Endpoint, n.Log)
 	}
 	return t.Flush()
 }
@@ -122,10 +128,25 @@ type runOptions struct {
 	keep    string
 	example bool
 	agents  int
+	port    int
+}
+
+// ports are the fleet's: the documented ones moved so that the first is base; 0 means any free ones.
+func ports(base int) fleet.Ports {
+	if base == 0 {
+		return fleet.Ports{}
+	}
+	p := fleet.DevPorts()
+	move := base - p.Cluster
+	return fleet.Ports{Cluster: base, Agents: p.Agents + move, HTTP: p.HTTP + move, Step: p.Step}
 }
 
 // run is `forgeyard dev` in the foreground: start, banner, wait, stop, say what was removed.
 func run(ctx context.Context, out io.Writer, o runOptions) (err error) {
+	left, err := sweep()
+	if err != nil {
+		return fmt.Errorf("remove what a killed fleet left: %w", err)
+	}
 	dir, temporary, err := makeDir(o.keep)
 	if err != nil {
 		return err
@@ -135,61 +156,51 @@ func run(ctx context.Context, out io.Writer, o runOptions) (err error) {
 		return err
 	}
 	fmt.Fprintf(out, "forgeyard dev  - 3 nodes + PostgreSQL on this machine (%s)\n", keepText(temporary, dir))
+	if left != "" {
+		fmt.Fprintf(out, "  - removed %s, which a killed fleet had left\n", left)
+	}
 	f, err := fleet.Start(ctx, fleet.Options{
-		Dir: dir, Binary: exe, Agents: o.agents, Ports: fleet.DevPorts(), Progress: progressPrinter(out),
+		Dir: dir, Binary: exe, Agents: o.agents, Ports: ports(o.port), Progress: progressPrinter(out),
 	})
+	switch {
+	case err != nil && ctx.Err() != nil && temporary: // Ctrl-C while it started
+		return errors.Join(ctx.Err(), os.RemoveAll(dir))
+	case err != nil:
+		return errors.Join(err, fmt.Errorf("the logs are kept in %s", dir))
+	}
+	defer func() { err = errors.Join(err, end(out, f, temporary)) }()
+	control, err := openControl(f)
 	if err != nil {
-		if temporary {
-			err = errors.Join(err, fmt.Errorf("the logs are kept in %s", dir))
-		}
 		return err
 	}
-	if err := os.WriteFile(pointerFile(), []byte(dir), 0o600); err != nil {
-		return errors.Join(err, stopFleet(f))
+	defer func() { err = errors.Join(err, control.close()) }()
+	if err := point(dir); err != nil {
+		return err
 	}
-	control := make(chan error, 1)
-	controlCtx, endControl := context.WithCancel(context.WithoutCancel(ctx))
-	go func() { control <- serveControl(controlCtx, f) }()
-	defer func() {
-		fmt.Fprintln(out, "\nstopping agents, daemons and PostgreSQL")
-		endControl()
-		err = errors.Join(err, <-control, stopFleet(f), os.Remove(pointerFile()))
-		if temporary {
-			err = errors.Join(err, os.RemoveAll(dir))
-			fmt.Fprintf(out, "stopped; removed %s\n", dir)
-		} else {
-			fmt.Fprintf(out, "stopped; kept %s\n", dir)
-		}
-	}()
+	defer func() { err = errors.Join(err, unpoint(dir)) }()
 	if o.example {
 		if err := runExample(ctx, out, f); err != nil && ctx.Err() == nil {
 			fmt.Fprintf(out, "  ! example run: %v\n", err)
 		}
 	}
-	printBanner(out, f, exe)
+	if ctx.Err() == nil {
+		printBanner(out, f, exe)
+	}
 	<-ctx.Done()
+	fmt.Fprintln(out, "\nstopping agents, daemons and PostgreSQL")
 	return nil
 }
 
-func makeDir(keep string) (dir string, temporary bool, err error) {
-	if keep == "" {
-		dir, err = os.MkdirTemp("", "forgeyard-dev-")
-		return dir, true, err
+// end stops the fleet and says what became of its directory.
+func end(out io.Writer, f *fleet.Fleet, temporary bool) error {
+	err := stopFleet(f)
+	if !temporary {
+		fmt.Fprintf(out, "stopped; kept %s\n", f.Dir())
+		return err
 	}
-	if dir, err = filepath.Abs(keep); err != nil {
-		return "", false, err
-	}
-	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
-		return "", false, fmt.Errorf("%s is not empty: --keep wants a new directory", dir)
-	}
-	return dir, false, os.MkdirAll(dir, 0o700)
-}
-
-func keepText(temporary bool, dir string) string {
-	if temporary {
-		return "temporary; use --keep DIR to keep"
-	}
-	return "kept in " + dir
+	err = errors.Join(err, os.RemoveAll(f.Dir()))
+	fmt.Fprintf(out, "stopped; removed %s\n", f.Dir())
+	return err
 }
 
 func stopFleet(f *fleet.Fleet) error {

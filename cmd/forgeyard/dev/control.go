@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/forgeyard/forgeyard/testkit/fleet"
@@ -37,31 +38,39 @@ type Status struct {
 	Endpoints []string     `json:"endpoints"`
 }
 
-// serveControl answers the sub-commands until ctx ends.
-func serveControl(ctx context.Context, f *fleet.Fleet) error {
+// control serves the sub-commands while the fleet runs.
+type control struct {
+	srv  *http.Server
+	done chan error
+}
+
+// openControl begins to serve; when it returns, the socket answers.
+func openControl(f *fleet.Fleet) (*control, error) {
 	l, err := net.Listen("unix", filepath.Join(f.Dir(), socketName))
 	if err != nil {
-		return fmt.Errorf("control socket: %w", err)
+		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(statusOf(f))
+		_ = json.NewEncoder(w).Encode(statusOf(f)) // the client is gone
 	})
 	mux.HandleFunc("POST /{act}/{node}", func(w http.ResponseWriter, r *http.Request) {
 		if err := act(r.Context(), f, r.PathValue("act"), r.PathValue("node")); err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 		}
 	})
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(l) }()
-	<-ctx.Done()
-	_ = srv.Close()
-	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-		return err
+	c := &control{srv: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}, done: make(chan error, 1)}
+	go func() { c.done <- c.srv.Serve(l) }() // close waits for it
+	return c, nil
+}
+
+func (c *control) close() error {
+	err := c.srv.Close()
+	if served := <-c.done; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
 	}
-	return nil
+	return err
 }
 
 // act does one thing to one daemon.
@@ -99,22 +108,15 @@ func statusOf(f *fleet.Fleet) Status {
 // controlClient talks to the running fleet of this user.
 type controlClient struct{ http http.Client }
 
-// pointerFile names the directory of the fleet that this user runs now.
-func pointerFile() string {
-	return filepath.Join(os.TempDir(), fmt.Sprintf("forgeyard-dev.%d", os.Getuid()))
-}
-
 var errNoFleet = errors.New("no fleet of `forgeyard dev` runs here: start one with `forgeyard dev`, or point FORGEYARD_DEV to its directory")
 
 // connect finds the running fleet: $FORGEYARD_DEV, else the pointer file.
 func connect() (*controlClient, error) {
 	dir := os.Getenv("FORGEYARD_DEV")
 	if dir == "" {
-		b, err := os.ReadFile(pointerFile())
-		if err != nil {
+		if dir = pointedAt(); dir == "" {
 			return nil, errNoFleet
 		}
-		dir = string(b)
 	}
 	socket := filepath.Join(dir, socketName)
 	if _, err := os.Stat(socket); err != nil {
@@ -135,7 +137,7 @@ func (c *controlClient) act(what, node string) error {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
 	if err != nil || resp.StatusCode != http.StatusOK {
-		return errors.Join(err, fmt.Errorf("%s %s: %s", what, node, body))
+		return errors.Join(err, fmt.Errorf("%s %s: %s", what, node, strings.TrimSpace(string(body))))
 	}
 	return nil
 }
