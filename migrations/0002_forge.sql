@@ -120,27 +120,27 @@ CREATE TRIGGER jobs_born_queued BEFORE INSERT ON forge.jobs
     FOR EACH ROW WHEN (NEW.attempt <> 0 OR NEW.state <> 'queued')
     EXECUTE FUNCTION coordination.require_fence('1');
 CREATE TRIGGER jobs_leader_columns BEFORE UPDATE OF attempt ON forge.jobs
-    FOR EACH ROW EXECUTE FUNCTION coordination.require_fence('1');
+    FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
 CREATE TRIGGER jobs_leader_moves BEFORE UPDATE OF state ON forge.jobs
     FOR EACH ROW WHEN (OLD.state <> 'leased' OR NEW.state IN ('queued', 'leased'))
     EXECUTE FUNCTION coordination.require_fence('1');
 
 CREATE TRIGGER leases_leader_columns
     BEFORE INSERT OR UPDATE OF id, job_id, attempt, agent_id, epoch, generation, leased_at ON forge.leases
-    FOR EACH ROW EXECUTE FUNCTION coordination.require_fence('1');
+    FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
 CREATE TRIGGER leases_leader_moves BEFORE UPDATE OF state ON forge.leases
     FOR EACH ROW WHEN (OLD.state <> 'active' OR NEW.state <> 'done')
     EXECUTE FUNCTION coordination.require_fence('1');
 
 CREATE TRIGGER dispatch_leader_columns
     BEFORE INSERT OR UPDATE OF lease_id, agent_id, epoch, generation, issued_at ON forge.dispatch
-    FOR EACH ROW EXECUTE FUNCTION coordination.require_fence('1');
+    FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
 CREATE TRIGGER dispatch_leader_moves BEFORE UPDATE OF state ON forge.dispatch
     FOR EACH ROW WHEN (OLD.state = 'void' OR NEW.state = 'void')
     EXECUTE FUNCTION coordination.require_fence('1');
 
 CREATE TRIGGER tick_leader_columns BEFORE INSERT OR UPDATE ON forge.tick
-    FOR EACH ROW EXECUTE FUNCTION coordination.require_fence('1');
+    FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
 
 GRANT SELECT, INSERT, UPDATE ON forge.agents, forge.runs, forge.jobs, forge.leases, forge.dispatch TO forgeyard_app;
 GRANT SELECT, UPDATE ON forge.tick TO forgeyard_app;

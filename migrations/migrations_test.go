@@ -125,8 +125,10 @@ func TestFunctionsArePinned(t *testing.T) {
 		require.NoError(t, rows.Scan(&f.Name, &definer, &f.Volatile, &f.Config))
 		seen[f.Name] = true
 		require.Equal(t, "v", f.Volatile, f.Name)
-		require.True(t, strings.HasPrefix(f.Config, "search_path=pg_catalog, pg_temp"), "%s: %s", f.Name, f.Config)
 		require.Equal(t, f.Name != "require_fence", definer, f.Name)
+		if definer { // require_fence runs as its caller and names every function with its schema
+			require.True(t, strings.HasPrefix(f.Config, "search_path=pg_catalog, pg_temp"), "%s: %s", f.Name, f.Config)
+		}
 	}
 	require.NoError(t, rows.Err())
 	for _, name := range []string{"fence", "raise_fence", "fence_stands", "claim", "require_fence"} {

@@ -33,7 +33,7 @@ const benchTables = `
 		state text NOT NULL DEFAULT 'active', expires_at timestamptz NOT NULL);
 	CREATE INDEX ON lease_fenced (job) WHERE state = 'active';
 	CREATE INDEX ON lease_plain (job) WHERE state = 'active';
-	CREATE TRIGGER guard BEFORE INSERT OR UPDATE OF job, agent, epoch, generation ON lease_fenced FOR EACH ROW EXECUTE FUNCTION coordination.require_fence('1');
+	CREATE TRIGGER guard BEFORE INSERT OR UPDATE OF job, agent, epoch, generation ON lease_fenced FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
 	GRANT SELECT, INSERT ON lease_fenced, lease_plain TO forgeyard_app;`
 
 // durable is a store on a server of its own with fsync on.
