@@ -164,6 +164,9 @@ func TestRootDeathExits(t *testing.T) {
 		h.crash(pathRoot)
 		h.eventually("exit", func() bool { return len(h.exits) == 1 })
 		require.Contains(t, <-h.exits, errCrashRequested.Error())
+		h.crash(pathRoot)
+		h.settle(time.Second)
+		require.Empty(t, h.exits, "the process is told to end once")
 	})
 }
 

@@ -48,11 +48,14 @@ func (r *root) HandleFailure(_ *actor.ActorSystem, sup actor.Supervisor, child *
 	}
 }
 
-// die ends the process because the root cannot go on.
+// die ends the process because the root cannot go on. What fails while the
+// process ends adds nothing.
 func (s *System) die(reason string) {
-	s.log.Error("the root supervisor died; this process ends and another node takes its roles", "reason", reason)
-	s.trace(trace.Exit, 0, 0, reason)
-	s.cfg.Exit(ExitRootDied, reason)
+	s.death.Do(func() {
+		s.log.Error("the root supervisor died; this process ends and another node takes its roles", "reason", reason)
+		s.trace(trace.Exit, 0, 0, reason)
+		s.cfg.Exit(ExitRootDied, reason)
+	})
 }
 
 // coordination keeps the watcher, the leader supervisor and one supervisor for

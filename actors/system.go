@@ -104,6 +104,7 @@ type System struct {
 
 	stopping    atomic.Bool
 	stopOnce    sync.Once
+	death       sync.Once // of the root: Exit is called once
 	cancelHints context.CancelFunc
 	work        sync.WaitGroup // every goroutine of this system off a mailbox
 	unsubscribe func()
