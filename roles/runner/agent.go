@@ -23,6 +23,7 @@ type Timing struct {
 	Poll      time.Duration // 200 ms; how often a daemon looks for orders without being woken
 	Claim     time.Duration // 5 s; how long an order sent on a link may stay unanswered before it is sent again
 	Request   time.Duration // 5 s; bound of one exchange or database call
+	Blind     time.Duration // 5 s; how long a daemon that cannot reach the database keeps the links of its agents
 }
 
 // WithDefaults fills the zero fields.
@@ -32,7 +33,7 @@ func (t Timing) WithDefaults() Timing {
 		d time.Duration
 	}{
 		{&t.LeaseTTL, time.Minute}, {&t.Heartbeat, 10 * time.Second}, {&t.Margin, 5 * time.Second}, {&t.Retry, 2 * time.Second},
-		{&t.Poll, 200 * time.Millisecond}, {&t.Claim, 5 * time.Second}, {&t.Request, 5 * time.Second},
+		{&t.Poll, 200 * time.Millisecond}, {&t.Claim, 5 * time.Second}, {&t.Request, 5 * time.Second}, {&t.Blind, 5 * time.Second},
 	} {
 		if *d.v <= 0 {
 			*d.v = d.d

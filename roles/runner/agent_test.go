@@ -5,13 +5,16 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/roles/runner/runnertest"
+	"github.com/forgeyard/forgeyard/roles/store"
 )
 
 // TestJobFromOrderToResult follows one lease through offer, start, output and completion.
@@ -72,6 +75,39 @@ func TestAgentMovesWithItsWork(t *testing.T) {
 	p.becomes(lease, "done")
 	require.Equal(t, 1, ex.starts(lease))
 	require.Equal(t, "succeeded", one[string](p, `SELECT state FROM forge.jobs`))
+}
+
+// severable is a daemon's way to the database.
+type severable struct {
+	runner.Database
+	cut atomic.Bool
+}
+
+func (d *severable) Batch(ctx context.Context, fill func(*pgx.Batch)) error {
+	if d.cut.Load() {
+		return store.ErrUnavailable
+	}
+	return d.Database.Batch(ctx, fill)
+}
+
+// TestBlindDaemonSendsItsAgentsAway takes the database from the one daemon that
+// holds an agent's link: the agent moves to a daemon that reaches it, and its
+// lease is extended and completed there.
+func TestBlindDaemonSendsItsAgentsAway(t *testing.T) {
+	p := newPlane(t)
+	db := &severable{Database: p.store}
+	p.daemonOver("d1", db)
+	p.daemon("d2")
+	ex := newGate()
+	p.agent("a", t.TempDir(), ex, "d1", "d2")
+	lease := p.lease("a", nil)
+	require.Eventually(t, func() bool { return ex.starts(lease) == 1 }, soon, time.Millisecond)
+	require.Equal(t, "d1", one[string](p, `SELECT node FROM forge.agents`))
+	db.cut.Store(true)
+	require.Eventually(t, func() bool { return one[string](p, `SELECT coalesce(node, '') FROM forge.agents`) == "d2" }, soon, 5*time.Millisecond)
+	ex.let()
+	p.becomes(lease, "done")
+	require.Equal(t, 1, ex.starts(lease))
 }
 
 // TestRestartedAgentStartsNothingTwice restarts an agent over its directory: a

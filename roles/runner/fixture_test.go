@@ -41,7 +41,7 @@ const soon = 30 * time.Second
 // quick keeps the protocol's shape at a fifth of its times and less.
 var quick = runner.Timing{
 	LeaseTTL: 20 * time.Second, Heartbeat: 100 * time.Millisecond, Margin: time.Second,
-	Retry: 100 * time.Millisecond, Poll: 10 * time.Millisecond, Claim: 200 * time.Millisecond,
+	Retry: 100 * time.Millisecond, Poll: 10 * time.Millisecond, Claim: 200 * time.Millisecond, Blind: 300 * time.Millisecond,
 }
 
 type plane struct {
@@ -114,8 +114,10 @@ func (p *plane) lease(agent string, change func(*runner.JobSpec)) string {
 }
 
 // daemon starts one under an address, which is its node id too.
-func (p *plane) daemon(addr string) *runner.Sessions {
-	s := runner.NewSessions(runner.SessionsConfig{Store: p.store, Node: addr, Timing: quick})
+func (p *plane) daemon(addr string) *runner.Sessions { return p.daemonOver(addr, p.store) }
+
+func (p *plane) daemonOver(addr string, db runner.Database) *runner.Sessions {
+	s := runner.NewSessions(runner.SessionsConfig{Store: db, Node: addr, Timing: quick})
 	p.net.Start(addr, s)
 	return s
 }

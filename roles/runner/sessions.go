@@ -74,27 +74,41 @@ func (s *Sessions) Agents() []string {
 	return ids
 }
 
-// Run takes orders from the database and sends them until ctx ends.
+// Run takes orders from the database and sends them until ctx ends. A daemon
+// that cannot reach the database for Timing.Blind cuts its agents off: another
+// daemon may reach it, and here their heartbeats extend no lease.
 func (s *Sessions) Run(ctx context.Context) error {
 	tick := time.NewTicker(s.cfg.Timing.Poll)
 	defer tick.Stop()
-	failing := false // say it once, not at every poll of a long outage
+	var blind time.Time // since when orders cannot be read; zero: they can, or nobody waits for one
 	for {
 		err := s.deliver(ctx)
 		switch {
 		case ctx.Err() != nil:
-		case err != nil && !failing:
+		case err != nil && blind.IsZero(): // said once, not at every poll
+			blind = time.Now()
 			s.log.Warn("orders cannot be read", "err", err)
-		case err == nil && failing:
-			s.log.Info("orders can be read again")
+		case err != nil && time.Since(blind) > s.cfg.Timing.Blind:
+			s.cutAll(fmt.Errorf("this daemon cannot reach the database: %w", err))
+		case err == nil:
+			blind = time.Time{}
 		}
-		failing = err != nil
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.wake:
 		case <-tick.C:
 		}
+	}
+}
+
+// cutAll ends every link. The agents try the next daemon, and come back when
+// this one can register them.
+func (s *Sessions) cutAll(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.live {
+		l.cut(why)
 	}
 }
 
