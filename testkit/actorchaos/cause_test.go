@@ -14,6 +14,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/testkit/order"
 )
 
 // ending is one way in which an epoch ends.
@@ -82,7 +83,7 @@ func (n *node) endBy(e ending, role fsm.Role) {
 	n.eventually("active again", func() bool { return n.grant(role).Epoch > epoch && w.runsOnly(n.grant(role).Epoch) })
 
 	events := n.trace.Of(role, epoch)
-	require.Equal(n.t, e.cause, requireRevocation(n.t, events))
+	require.Equal(n.t, e.cause, order.Revocation(n.t, events))
 	var commands []trace.Kind
 	if e.owes != "" {
 		commands = []trace.Kind{e.owes}
@@ -111,7 +112,7 @@ func TestClosingKeepsTheOrder(t *testing.T) {
 			g := n.grant(role)
 			require.True(t, g.Vacant())
 			events := n.trace.Of(role, g.Epoch)
-			require.Equal(t, "declined", requireRevocation(t, events))
+			require.Equal(t, "declined", order.Revocation(t, events))
 			require.Equal(t, []trace.Kind{trace.Release}, kinds(events, trace.Bump, trace.Release))
 			release, _ := n.backend.View().Release(role)
 			require.Equal(t, cluster.ErrClosing.Code, release.Code)

@@ -23,6 +23,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/local"
 	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/testkit/order"
 )
 
 // node is one standalone node with all four roles.
@@ -54,7 +55,7 @@ func inBubble(t *testing.T, seed uint64, budget actors.Budget, body func(*testin
 		n := boot(t, seed, budget)
 		body(t, n)
 		n.stop()
-		requireOrder(t, n.trace.Events())
+		order.Require(t, n.trace.Events())
 		for _, w := range n.roles {
 			w.requireSound(t)
 		}

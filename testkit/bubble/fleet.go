@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -63,6 +64,7 @@ type Node struct {
 	api     *pipeListener
 	daemon  *daemon.Daemon
 	exited  chan string
+	traces  []*trace.Recorder // of all incarnations
 }
 
 // New starts a fleet of size daemons: the first bootstraps, the others join and
@@ -71,7 +73,7 @@ func New(t testing.TB, db *pgtest.Database, size int, seed uint64) *Fleet {
 	t.Helper()
 	authority, err := pki.NewAuthority("", pki.AuthorityOptions{Validity: pki.Validity{NotBefore: born}})
 	require.NoError(t, err)
-	f := &Fleet{t: t, Net: netsim.New(seed), Database: db, authority: authority, dir: t.TempDir()}
+	f := &Fleet{t: t, Net: netsim.New(seed), Database: db, authority: authority, dir: workDir(t)}
 	f.Net.Delay(time.Millisecond, 3*time.Millisecond)
 	t.Cleanup(f.Stop)
 	for i := range size {
@@ -86,6 +88,17 @@ func New(t testing.TB, db *pgtest.Database, size int, seed uint64) *Fleet {
 		f.join(n)
 	}
 	return f
+}
+
+// workDir is in memory where there is such a file system: a fleet syncs its logs
+// thousands of times, which costs real time and no virtual.
+func workDir(t testing.TB) string {
+	dir, err := os.MkdirTemp("/dev/shm", "fybubble")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	return dir
 }
 
 func (f *Fleet) newNode(i int) *Node {
@@ -135,6 +148,7 @@ func (n *Node) Start(start daemon.Start) {
 	db := n.fleet.Database
 	cfg.Postgres = config.Postgres{Owner: config.InlineDSN(db.Owner), App: config.InlineDSN(db.App), Direct: config.InlineDSN(db.Direct)}
 	n.Trace, n.api, n.exited = &trace.Recorder{}, newPipeListener(), make(chan string, 8)
+	n.traces = append(n.traces, n.Trace)
 	n.daemon = daemon.New(cfg, start, daemon.Outside{
 		Cluster: n.fleet.Net.Listen(n.cluster.String()), Agents: n.fleet.Net.Listen(n.agents.String()), API: n.api, Identity: n.id,
 		Tracer: n.Trace, Logger: slog.New(slog.NewTextHandler(n.fleet.t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})).With("on", n.Name),
@@ -159,6 +173,12 @@ func (n *Node) Stop() {
 // Isolate cuts the daemon off from all other daemons; agents and PostgreSQL still reach it.
 func (f *Fleet) Isolate(n *Node) { f.Net.Isolate(n.cluster.String()) }
 
+// Cut cuts two daemons off from each other.
+func (f *Fleet) Cut(a, b *Node) { f.Net.Cut(a.cluster.String(), b.cluster.String()) }
+
+// Starve delays everything that the daemon hears and says.
+func (f *Fleet) Starve(n *Node, by time.Duration) { f.Net.Lag(n.cluster.String(), by) }
+
 // Heal restores every link.
 func (f *Fleet) Heal() { f.Net.HealAll() }
 
@@ -172,6 +192,7 @@ func (f *Fleet) Stop() {
 	for _, n := range f.Nodes {
 		n.Stop()
 	}
+	f.requireOrder()
 }
 
 // Call sends one request to the daemon's API and decodes the answer.

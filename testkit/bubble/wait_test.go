@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -28,6 +29,27 @@ func (f *Fleet) awaitDone(on *Node, id string, count int) {
 
 func (f *Fleet) except(gone *Node) []*Node {
 	return slices.DeleteFunc(slices.Clone(f.Nodes), func(n *Node) bool { return n == gone })
+}
+
+// pass lets virtual time pass.
+func (f *Fleet) pass(d time.Duration) { <-time.After(d) }
+
+// total is how many attempts were started.
+func (s *starts) total() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.count)
+}
+
+// requireOnce: no attempt was started twice.
+func (s *starts) requireOnce(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.NotEmpty(t, s.count)
+	for key, n := range s.count {
+		require.Equal(t, 1, n, "attempt %s was started %d times", key, n)
+	}
 }
 
 // first is the first event of a kind.

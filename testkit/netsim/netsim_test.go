@@ -72,6 +72,22 @@ func TestPacketsArriveAfterTheirDelay(t *testing.T) {
 	})
 }
 
+func TestLagHoldsBothDirectionsOfOneAddress(t *testing.T) {
+	pair(t, 1, func(t *testing.T, n *netsim.Network, a, b net.PacketConn) {
+		n.Delay(20*time.Millisecond, 20*time.Millisecond)
+		for _, step := range []struct{ lag, took time.Duration }{{600 * time.Millisecond, 620 * time.Millisecond}, {0, 20 * time.Millisecond}} {
+			n.Lag(a.LocalAddr().String(), step.lag)
+			for _, dir := range [][2]net.PacketConn{{a, b}, {b, a}} {
+				began := time.Now()
+				send(t, dir[0], dir[1], "late")
+				_, err := receive(t, dir[1])
+				require.NoError(t, err)
+				require.Equal(t, step.took, time.Since(began))
+			}
+		}
+	})
+}
+
 func TestDelayReorders(t *testing.T) {
 	pair(t, 1, func(t *testing.T, n *netsim.Network, a, b net.PacketConn) {
 		n.Delay(0, 100*time.Millisecond)

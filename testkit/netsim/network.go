@@ -21,6 +21,7 @@ type Network struct {
 	loss  float64
 	min   time.Duration
 	max   time.Duration
+	lags  map[netip.AddrPort]time.Duration
 	rate  int                // bytes a second of one direction; 0 without bound
 	busy  map[link]time.Time // until when a direction transmits what was sent before
 	seq   uint64
@@ -46,6 +47,7 @@ func New(seed uint64) *Network {
 		rnd:   rand.New(rand.NewPCG(seed, seed^0x5851f42d4c957f2d)),
 		conns: map[netip.AddrPort]*packetConn{},
 		cuts:  map[link]bool{},
+		lags:  map[netip.AddrPort]time.Duration{},
 		busy:  map[link]time.Time{},
 	}
 }
@@ -118,6 +120,14 @@ func (n *Network) Delay(least, most time.Duration) {
 	n.min, n.max = least, max(least, most)
 }
 
+// Lag holds every packet from and to an address back by so much more, as a
+// starved process does; 0 removes it.
+func (n *Network) Lag(addr string, by time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lags[parse(addr)] = by
+}
+
 // Rate bounds each direction to so many bytes a second; 0 removes the bound. A
 // direction that is more than a tenth of a second behind drops what comes on top.
 func (n *Network) Rate(bytesPerSecond int) {
@@ -159,7 +169,7 @@ func (n *Network) send(from, to netip.AddrPort, payload []byte) {
 	n.stats.Sent++
 	// Drawn for every packet, so that a cut does not shift the later draws.
 	lost := n.rnd.Float64() < n.loss
-	delay := n.min + time.Duration(n.rnd.Float64()*float64(n.max-n.min))
+	delay := n.min + time.Duration(n.rnd.Float64()*float64(n.max-n.min)) + n.lags[from] + n.lags[to]
 	dst := n.conns[to]
 	if dst == nil || lost || n.cuts[link{from, to}] {
 		n.stats.Lost++

@@ -1,6 +1,5 @@
-// The order that every trace of a node must have, whatever happened to it.
-
-package actorchaos
+// Package order says which order the trace of a process must have, whatever happened to it.
+package order
 
 import (
 	"testing"
@@ -11,8 +10,9 @@ import (
 	"github.com/forgeyard/forgeyard/fsm"
 )
 
-// requireOrder checks the whole trace of a node that has stopped.
-func requireOrder(t *testing.T, events []trace.Event) {
+// Require checks the whole trace of one process that has stopped: epochs rise,
+// loops of two epochs never overlap, and every epoch ended in the right order.
+func Require(t testing.TB, events []trace.Event) {
 	t.Helper()
 	for _, role := range fsm.Roles() {
 		last, open := fsm.Epoch(0), map[fsm.Epoch]int{}
@@ -41,15 +41,15 @@ func requireOrder(t *testing.T, events []trace.Event) {
 		}
 		require.Empty(t, open, "%s: loops without an end", role)
 		for _, epoch := range granted {
-			requireRevocation(t, trace.Select(events, role, epoch))
+			Revocation(t, trace.Select(events, role, epoch))
 		}
 	}
 }
 
-// requireRevocation checks the end of one epoch and returns its cause: inactive,
+// Revocation checks the end of one epoch and returns its cause: inactive,
 // cancel, invalidate, each once, after everything that needs a guard and before
 // anything that ends the tree (§294).
-func requireRevocation(t *testing.T, events []trace.Event) (cause string) {
+func Revocation(t testing.TB, events []trace.Event) (cause string) {
 	t.Helper()
 	var steps []trace.Kind
 	var at []int64
