@@ -4,10 +4,13 @@ package store
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/forgeyard/forgeyard/cluster"
 )
 
 // prober runs write probes on its own goroutine, on a timer and when kicked.
@@ -22,6 +25,7 @@ type prober struct {
 	ok    bool
 	since time.Time // when ok took its present value
 	last  time.Time // when the last probe was begun
+	said  string    // what was logged last
 }
 
 func newProber(cfg Config, write func(context.Context) error) *prober {
@@ -63,12 +67,31 @@ func (p *prober) once(ctx context.Context) {
 	p.last = begun
 	if ok := err == nil; ok != p.ok {
 		p.ok, p.since = ok, p.cfg.Now()
-		if ok {
-			p.cfg.Logger.Info("PostgreSQL is writable")
-		} else {
-			p.cfg.Logger.Warn("PostgreSQL is not writable", "err", err)
-		}
 	}
+	p.say(err)
+}
+
+// say logs the first answer and every other one that differs from the one
+// before, by its code: an operator must see why a database is of no use also
+// when it never was. The caller holds mu.
+func (p *prober) say(err error) {
+	now := "writable"
+	var coded *cluster.Error
+	switch {
+	case errors.As(err, &coded):
+		now = coded.Code
+	case err != nil:
+		now = err.Error()
+	}
+	if now == p.said {
+		return
+	}
+	p.said = now
+	if err == nil {
+		p.cfg.Logger.Info("PostgreSQL is writable")
+		return
+	}
+	p.cfg.Logger.Warn("PostgreSQL is not writable", "err", err)
 }
 
 func (p *prober) state() (ok bool, since time.Duration) {

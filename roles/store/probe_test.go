@@ -1,9 +1,11 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -51,4 +53,28 @@ func TestWritableSince(t *testing.T) {
 		close(resume)
 		at(time.Second, true, 4999*time.Millisecond)
 	})
+}
+
+// A database that was never of use is reported, once for each reason.
+func TestProbeSaysWhyOnce(t *testing.T) {
+	var log bytes.Buffer
+	var answer error
+	p := newProber(Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Now: time.Now}, func(context.Context) error { return answer })
+	for _, step := range []struct {
+		answer error
+		text   string
+	}{
+		{ErrNotMigrated.Wrap(errors.New("first"), ""), "FY-DB-002"},
+		{ErrNotMigrated.Wrap(errors.New("second"), ""), ""},
+		{ErrUnavailable, "FY-DB-001"},
+		{nil, "PostgreSQL is writable"},
+		{nil, ""},
+		{errors.New("odd"), "odd"},
+	} {
+		log.Reset()
+		answer = step.answer
+		p.once(t.Context())
+		require.Equal(t, step.text == "", log.Len() == 0, log.String())
+		require.True(t, strings.Contains(log.String(), step.text), log.String())
+	}
 }
