@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/access"
 	"github.com/forgeyard/forgeyard/cluster/raftnode"
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/transport"
@@ -124,6 +125,8 @@ func (r *Registrar) add(ctx context.Context, req AddRequest, actor string) (Adde
 	switch {
 	case !v.Initialised():
 		return Added{}, ErrNotFounded
+	case len(req.Name) > fsm.MaxName:
+		return Added{}, access.ErrBadRequest.Because("name: %d bytes, at most %d", len(req.Name), fsm.MaxName)
 	case req.Node.IsZero():
 		return Added{}, ErrNoMember.Wrap(nil, "the node id is missing: `forgeyard pki issue node` prints it")
 	}
