@@ -1,0 +1,163 @@
+// Peers that must not get in: wrong certificates on both sockets of a daemon, and messages that are none.
+
+package clitest
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/transport"
+	"github.com/forgeyard/forgeyard/transport/pki"
+)
+
+// fy is the stable code under which a reason is logged.
+func fy(c transport.Code) string {
+	_, code, _, _, _ := (&transport.Error{Code: c}).WireFields()
+	return code
+}
+
+// TestWrongCertificates shows each kind of certificate to each socket of a
+// running daemon, over every family it might ask for. Each is closed with its
+// reason, on the wire and in the daemon's log.
+func TestWrongCertificates(t *testing.T) {
+	d := newSite(t, product(t)).start(t, "--bootstrap").leads()
+	stranger, err := pki.NewAuthority("", pki.AuthorityOptions{})
+	require.NoError(t, err)
+	forger, err := pki.NewAuthority("", pki.AuthorityOptions{Cluster: d.ca.Cluster()})
+	require.NoError(t, err)
+	node, other := pki.Node(d.ca.Cluster(), cluster.NewNodeID()), pki.Node(stranger.Cluster(), cluster.NewNodeID())
+	agent := pki.Subject{Cluster: d.ca.Cluster(), Kind: pki.KindAgent, ID: "agent-7"}
+	admin := pki.Subject{Cluster: d.ca.Cluster(), Kind: pki.KindAdmin, ID: "admin-7"}
+	expired := pki.Validity{NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}
+	twin := hello(node)
+	twin.ID = d.id.String()
+	elsewhere := hello(node)
+	elsewhere.Cluster = stranger.Cluster()
+
+	nodeFamilies := []transport.Family{transport.FamilyRaft, transport.FamilyControl, transport.FamilyDeploy}
+	agentFamily := []transport.Family{transport.FamilyAgent}
+	for _, c := range []struct {
+		name     string
+		socket   string
+		ca       *pki.Authority
+		who      pki.Subject
+		valid    pki.Validity
+		says     transport.Hello
+		families []transport.Family
+		want     transport.Code
+	}{
+		{"agent on the cluster socket", d.Cluster, d.ca, agent, pki.Validity{}, hello(agent), nodeFamilies, transport.CodeWrongKind},
+		{"administrator on the cluster socket", d.Cluster, d.ca, admin, pki.Validity{}, hello(admin), nodeFamilies, transport.CodeWrongKind},
+		{"node on the agents' socket", d.Agents, d.ca, node, pki.Validity{}, hello(node), agentFamily, transport.CodeWrongKind},
+		{"administrator on the agents' socket", d.Agents, d.ca, admin, pki.Validity{}, hello(admin), agentFamily, transport.CodeWrongKind},
+		{"agent with a node's family", d.Agents, d.ca, agent, pki.Validity{}, hello(agent), nodeFamilies, transport.CodeWrongFamily},
+		{"node with the agents' family", d.Cluster, d.ca, node, pki.Validity{}, hello(node), agentFamily, transport.CodeWrongFamily},
+		{"node of another cluster", d.Cluster, stranger, other, pki.Validity{}, hello(other), nodeFamilies, transport.CodeWrongCluster},
+		{"node of a forged authority", d.Cluster, forger, node, pki.Validity{}, hello(node), nodeFamilies, transport.CodeAuthority},
+		{"expired node", d.Cluster, d.ca, node, expired, hello(node), nodeFamilies, transport.CodeExpired},
+		{"expired agent", d.Agents, d.ca, agent, expired, hello(agent), agentFamily, transport.CodeExpired},
+		{"node that says it is the daemon itself", d.Cluster, d.ca, node, pki.Validity{}, twin, nodeFamilies, transport.CodeIDMismatch},
+		{"node that speaks for another cluster", d.Cluster, d.ca, node, pki.Validity{}, elsewhere, nodeFamilies, transport.CodeWrongCluster},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			issued, err := c.ca.Issue(c.who, c.valid)
+			require.NoError(t, err)
+			before := len(grep(t, d.log(), fy(c.want)))
+			for _, family := range c.families {
+				conn := dial(t, c.socket, pair(t, issued))
+				if conn.greet(c.says) == nil {
+					_ = conn.send(frame(byte(family), 1, encoded(t, map[int]any{1: true, 2: "ping"})))
+				}
+				require.Equal(t, c.want, conn.closedWith(), "family %s", family)
+			}
+			eventually(t, "the log names the reason", func() bool { return len(grep(t, d.log(), fy(c.want))) > before })
+		})
+	}
+
+	t.Run("no certificate", func(t *testing.T) {
+		for _, socket := range []string{d.Cluster, d.Agents} {
+			conn := dial(t, socket)
+			_ = conn.greet(hello(node))
+			<-conn.Context().Done()
+		}
+	})
+	t.Run("a node that is no member may only ask to join", func(t *testing.T) {
+		issued, err := d.ca.Issue(node, pki.Validity{})
+		require.NoError(t, err)
+		conn := dial(t, d.Cluster, pair(t, issued))
+		require.NoError(t, conn.greet(hello(node)))
+		for _, family := range nodeFamilies {
+			require.NoError(t, conn.send(frame(byte(family), 1, encoded(t, map[int]any{1: true, 2: "propose"}))), "the refusal is an answer")
+		}
+		d.logged(fy(transport.CodeNotMember))
+		require.NoError(t, conn.Context().Err())
+	})
+	d.healthy()
+}
+
+// TestMalformedFrames sends what no build sends, with a certificate that may
+// connect. Each costs its stream, a wrong family the connection; the daemon goes on.
+func TestMalformedFrames(t *testing.T) {
+	d := newSite(t, product(t)).start(t, "--bootstrap").leads()
+	who := pki.Node(d.ca.Cluster(), cluster.NewNodeID())
+	issued, err := d.ca.Issue(who, pki.Validity{})
+	require.NoError(t, err)
+	cert := pair(t, issued)
+
+	junk, err := net.Dial("udp", d.Cluster)
+	require.NoError(t, err)
+	defer junk.Close()
+	for size := 1; size < 1500; size += 50 {
+		b := make([]byte, size)
+		_, err := rand.Read(b)
+		require.NoError(t, err)
+		_, err = junk.Write(b)
+		require.NoError(t, err)
+	}
+
+	early := dial(t, d.Cluster, cert)
+	_ = early.send(frame(byte(transport.FamilyControl), 1, encoded(t, map[int]any{1: true, 2: "ping"})))
+	early.closedWith() // nothing comes before the hello
+	for name, first := range map[string][]byte{
+		"a hello that is no CBOR": frame(helloFamily, 1, []byte{0xff, 0xff, 0xff}),
+		"a hello without end":     binary.BigEndian.AppendUint32([]byte{helloFamily, 1}, 1<<31),
+		"an empty stream":         {},
+	} {
+		conn := dial(t, d.Cluster, cert)
+		_ = conn.send(first)
+		require.NotEqual(t, transport.CodeOK, conn.closedWith(), name)
+	}
+
+	conn := dial(t, d.Cluster, cert)
+	require.NoError(t, conn.greet(hello(who)))
+	control := byte(transport.FamilyControl)
+	open := encoded(t, map[int]any{1: true, 2: "join"})
+	length := func(n uint32) []byte { return binary.BigEndian.AppendUint32([]byte{control, 1}, n) }
+	for name, c := range map[string]struct {
+		bytes []byte
+		want  transport.Code
+	}{
+		"unknown family":     {frame(77, 1, open), transport.CodeUnknownFamily},
+		"unknown version":    {frame(control, 9, open), transport.CodeVersion},
+		"absurd length":      {length(1<<32 - 1), transport.CodeTooLarge},
+		"half a frame":       {frame(control, 1, open)[:5], transport.CodeMalformed},
+		"not CBOR":           {frame(control, 1, []byte{0xff, 0xff}), transport.CodeMalformed},
+		"body above the cap": {append(frame(control, 1, open), length(1<<20+1)...), transport.CodeTooLarge},
+	} {
+		code, closed := reason(conn.send(c.bytes))
+		require.True(t, closed, name)
+		require.Equal(t, c.want, code, name)
+		d.logged(fy(c.want))
+	}
+	huge := encoded(t, map[int]any{1: 2, 2: fmt.Sprintf("%0100000d", 1)}) // a join with a token of 100 kB
+	require.NoError(t, conn.send(append(frame(control, 1, open), frame(control, 1, huge)...)), "the refusal is an answer")
+	require.NoError(t, conn.Context().Err(), "the connection lives on")
+	d.healthy()
+}
