@@ -30,6 +30,7 @@ test: build postgres lint ## everything that a change must pass
 lint: ## gofmt, vet, staticcheck
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "not gofmt-ed: $$out"; exit 1; }
 	go vet ./...
+	go vet -tags=hashicorpmetrics,chaos ./testkit/chaos
 	go tool staticcheck ./...
 
 bench: build postgres ## figures, measured side by side (never asserted)
@@ -40,6 +41,6 @@ fuzz: ## every fuzz target for FUZZ_TIME each
 
 chaos: build postgres ## faults by seed for CHAOS_MINUTES; SEED=n replays one
 	FORGEYARD_BIN=$(CURDIR)/$(BIN) FORGEYARD_CHAOS_MINUTES=$(CHAOS_MINUTES) FORGEYARD_CHAOS_SEED=$(SEED) \
-	  go run ./testkit/withpg -- go test -count=1 -v -timeout 59m -run '^TestChaos' ./testkit/chaos/...
+	  go run ./testkit/withpg -- go test -tags=hashicorpmetrics,chaos -count=1 -v -timeout 59m -run '^TestChaos' ./testkit/chaos/...
 
 precommit: test ## what to run before a commit

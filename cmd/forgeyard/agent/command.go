@@ -4,6 +4,7 @@ package agent
 import (
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/signal"
@@ -46,6 +47,10 @@ func Command(build string) *cobra.Command {
 				return err
 			}
 			defer func() { err = errors.Join(err, endpoint.Close()) }()
+			// Every agent begins with another daemon, so that the loss of one daemon is noticed by some agents only.
+			rand.Shuffle(len(cfg.Endpoints), func(i, j int) {
+				cfg.Endpoints[i], cfg.Endpoints[j] = cfg.Endpoints[j], cfg.Endpoints[i]
+			})
 			cfg.Dialer, cfg.Executor = runner.QUIC{Endpoint: endpoint}, runner.Process{}
 			a, err := runner.NewAgent(cfg)
 			if err != nil {
@@ -56,7 +61,7 @@ func Command(build string) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&cfg.Endpoints, "endpoints", []string{"127.0.0.1:7444"}, "agents' addresses of daemons, tried in turn")
+	f.StringSliceVar(&cfg.Endpoints, "endpoints", []string{"127.0.0.1:7444"}, "agents' addresses of daemons, tried in random order")
 	f.StringVar(&cfg.Dir, "dir", "/var/lib/forgeyard-agent", "the agent's own directory")
 	f.IntVar(&cfg.Slots, "slots", 1, "jobs that run at a time")
 	f.StringSliceVar(&cfg.Labels, "label", nil, "labels that jobs may ask for")

@@ -1,0 +1,78 @@
+//go:build chaos
+
+// Faults drawn by seed, one after the other, until the time is over.
+
+package chaos
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/testkit/fleet"
+	"github.com/forgeyard/forgeyard/testkit/scenario"
+)
+
+// A fleet is broken roundsOfAFleet times and then settled: its whole history is
+// checked. leasesOfARound is the least traffic for each round.
+const (
+	roundsOfAFleet = 14
+	leasesOfARound = 20
+)
+
+// TestChaosProcesses runs scenarios on fleets of real processes. It fails when a
+// scenario does, when a kind of fault never happened, and when too little traffic ran.
+func TestChaosProcesses(t *testing.T) {
+	minutes, err := strconv.ParseFloat(os.Getenv("FORGEYARD_CHAOS_MINUTES"), 64)
+	require.NoError(t, err, "FORGEYARD_CHAOS_MINUTES says how long to break things")
+	seed := seedOf(t)
+	t.Logf("seed %d: replay with `make chaos SEED=%d`", seed, seed)
+	end := time.Now().Add(time.Duration(minutes * float64(time.Minute)))
+	deck, done, round := NewDeck(seed), map[string]int{}, 0
+	for !t.Failed() && time.Now().Before(end) {
+		ok := t.Run(fmt.Sprintf("fleet-from-round-%d", round+1), func(t *testing.T) {
+			w := scenario.Start(t, fleet.Options{Agents: 4, Slots: 8})
+			stop, rounds := w.Traffic(t), 0
+			for ; rounds < roundsOfAFleet && time.Now().Before(end) && !t.Failed(); rounds++ {
+				round++
+				fault := deck.Deal()
+				if fault.Calm {
+					stop()
+				}
+				if t.Run(fmt.Sprintf("%d %s", round, fault.Name), func(t *testing.T) { fault.Run(t, w) }) {
+					done[fault.Name]++
+				}
+				if fault.Calm {
+					stop = w.Traffic(t)
+				}
+			}
+			stop()
+			v := w.Settle(t, rounds*leasesOfARound)
+			t.Logf("%d rounds: %d jobs, %d leases, %d starts, highest epoch %d", rounds, v.Terminal, v.LeasesMade, v.Starts, v.HighestEpoch)
+		})
+		if !ok {
+			t.Logf("round %d failed; replay with `make chaos SEED=%d`", round, seed)
+		}
+	}
+	for _, f := range Faults() {
+		t.Logf("%-38s %3d of %d owed over runs", f.Name, done[f.Name], f.Owed)
+	}
+	for _, f := range Faults() {
+		require.NotZero(t, done[f.Name], "%s never happened: give it more minutes", f.Name)
+	}
+}
+
+// seedOf is FORGEYARD_CHAOS_SEED, or a new one.
+func seedOf(t *testing.T) uint64 {
+	text := os.Getenv("FORGEYARD_CHAOS_SEED")
+	if text == "" {
+		return uint64(time.Now().UnixNano()) % 1e9
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	require.NoError(t, err, "FORGEYARD_CHAOS_SEED")
+	return seed
+}

@@ -1,0 +1,27 @@
+// The deal is what a seed replays, and it leaves no kind out.
+
+package chaos
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSeedDecidesTheDeal(t *testing.T) {
+	names := func(seed uint64, n int) (dealt []string) {
+		d := NewDeck(seed)
+		for range n {
+			dealt = append(dealt, d.Deal().Name)
+		}
+		return dealt
+	}
+	const long = 200
+	require.Equal(t, names(7, long), names(7, long))
+	require.NotEqual(t, names(7, long), names(8, long))
+	counts := map[string]int{}
+	for _, name := range names(7, len(Faults())) {
+		counts[name]++
+	}
+	require.Len(t, counts, len(Faults()), "the first round leaves a kind out")
+}
