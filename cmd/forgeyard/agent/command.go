@@ -71,6 +71,11 @@ func Command(build string) *cobra.Command {
 	return cmd
 }
 
+// idle is how long a daemon may be silent before the agent turns to another one.
+// A daemon whose machine died holds up the agent's free slots for as long; a
+// link broken too early costs one more handshake.
+const idle = 4 * time.Second
+
 // dialer opens a socket that only dials.
 func dialer(identity *pki.Identity, logger *slog.Logger) (*transport.Endpoint, error) {
 	conn, err := net.ListenUDP("udp", nil)
@@ -79,7 +84,7 @@ func dialer(identity *pki.Identity, logger *slog.Logger) (*transport.Endpoint, e
 	}
 	subject := identity.Subject()
 	return transport.Listen(transport.Config{
-		Conn: conn, Identity: identity, Logger: logger, Now: time.Now,
+		Conn: conn, Identity: identity, Limits: transport.Limits{Idle: idle}, Logger: logger, Now: time.Now,
 		Hello: func() transport.Hello {
 			return transport.Hello{Cluster: subject.Cluster, ID: subject.ID, ProtocolMin: protocolMin, ProtocolMax: protocolMax}
 		},

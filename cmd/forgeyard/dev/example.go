@@ -29,12 +29,11 @@ func runExample(ctx context.Context, out io.Writer, f *fleet.Fleet) error {
 		return err
 	}
 	fmt.Fprintf(out, "  > example    run %s: %d jobs that check this module (cmd/forgeyard/examples/selfbuild.ron)\n", run.ID, len(spec.Jobs))
-	begun := time.Now()
 	if run, err = f.WaitRun(ctx, run.ID); err != nil {
 		return err
 	}
 	for _, j := range run.Jobs {
-		fmt.Fprintf(out, "  %s %-10s %-9s %5.1fs   %s\n", mark(j.State), j.Name, j.State, time.Since(begun).Seconds(), lastLine(j))
+		fmt.Fprintf(out, "  %s %-10s %-9s %5.1fs   %s\n", mark(j.State), j.Name, j.State, took(j).Seconds(), lastLine(j))
 	}
 	if run.State != runner.RunSucceeded {
 		return fmt.Errorf("run %s %s; see it with: forgeyard run show %s", run.ID, run.State, run.ID)
@@ -77,6 +76,14 @@ func mark(s runner.JobState) string {
 		return "+"
 	}
 	return "!"
+}
+
+// took is how long the job's last attempt ran.
+func took(j runner.Job) time.Duration {
+	if len(j.Leases) == 0 || j.Leases[len(j.Leases)-1].Duration == nil {
+		return 0
+	}
+	return time.Duration(*j.Leases[len(j.Leases)-1].Duration)
 }
 
 // lastLine is the last line of the job's last output.

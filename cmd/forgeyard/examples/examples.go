@@ -3,7 +3,7 @@ package examples
 
 import _ "embed"
 
-// SelfBuild is a run that vets, tests and builds this very module; its jobs
+// SelfBuild is a run that vets and builds this very module; its jobs
 // expect SOURCE to name the module's folder.
 //
 //go:embed selfbuild.ron
