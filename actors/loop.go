@@ -25,8 +25,8 @@ func (t *tree) runLoop(g cluster.RoleGuard, loop Loop) {
 	for inARow := 0; g.CheckActive() == nil; inARow++ {
 		began := t.sys.cfg.Now()
 		err := t.runOnce(rec, g, loop)
-		if g.Context().Err() != nil {
-			return
+		if g.CheckActive() != nil {
+			return // revoked meanwhile: that is no failure of the loop, and the trace shows the refusal
 		}
 		now := t.sys.cfg.Now()
 		if now.Sub(began) >= t.sys.cfg.Budget.Window {
