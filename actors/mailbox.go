@@ -14,15 +14,39 @@ type tick struct{}
 
 // mailbox wraps the engine's mailbox. The engine's own bounded mailbox blocks
 // the sender when it is full; this one refuses work with a typed answer.
+//
+// The engine makes an actor's name known before its mailbox can take a message:
+// one that is posted in between would end the process with a nil dereference,
+// or be handled before Started. Senders wait for these few instructions.
 type mailbox struct {
 	actor.Mailbox
-	sys *System
-	rec *record
+	sys     *System
+	rec     *record
+	started chan struct{} // closed once the mailbox runs and holds Started
+}
+
+func newMailbox(s *System, rec *record) *mailbox {
+	return &mailbox{Mailbox: actor.Unbounded()(), sys: s, rec: rec, started: make(chan struct{})}
+}
+
+// Start is what the engine calls last, after it has posted Started.
+func (m *mailbox) Start() {
+	m.Mailbox.Start()
+	close(m.started)
+}
+
+// PostSystemMessage queues a message of the engine.
+func (m *mailbox) PostSystemMessage(msg any) {
+	if _, ok := msg.(*actor.Started); !ok {
+		<-m.started
+	}
+	m.Mailbox.PostSystemMessage(msg)
 }
 
 // PostUserMessage queues a message, unless it is a tick that says nothing new
 // or work beyond the bound.
 func (m *mailbox) PostUserMessage(msg any) {
+	<-m.started
 	switch w := actor.UnwrapEnvelopeMessage(msg).(type) {
 	case *tick:
 		if !m.rec.ticking.CompareAndSwap(false, true) {

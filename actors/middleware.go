@@ -14,7 +14,7 @@ import (
 func (s *System) props(rec *record, producer actor.Producer) *actor.Props {
 	return actor.PropsFromProducer(producer,
 		actor.WithMailbox(func() actor.Mailbox {
-			return &mailbox{Mailbox: actor.Unbounded()(), sys: s, rec: rec}
+			return newMailbox(s, rec)
 		}),
 		// Runs once the name is taken; the engine calls producers even for a name that exists.
 		actor.WithOnInit(func(actor.Context) { s.registry.add(rec, s.cfg.Now()) }),
