@@ -40,6 +40,7 @@ type worker struct {
 	overlap bool
 	writes  []fsm.Epoch // the epochs of the writes that passed the guard, in order
 	refused int
+	early   bool // a context ended before its guard was inactive
 	deaf    bool // the deaf loop always takes the whole time
 	above   bool // the next raise finds the fence above its epoch
 }
@@ -96,6 +97,7 @@ func (w *worker) ignoring(ctx context.Context, g cluster.RoleGuard) error {
 	<-ctx.Done()
 	w.mu.Lock()
 	always := w.deaf
+	w.early = w.early || g.State() != cluster.GuardRevoked
 	w.mu.Unlock()
 	longest := deafness
 	if !always {
@@ -214,6 +216,7 @@ func (w *worker) requireSound(t *testing.T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	require.False(t, w.overlap, "%s: loops of two epochs ran at a time", w.role)
+	require.False(t, w.early, "%s: a context ended before its guard was inactive", w.role)
 	require.Empty(t, w.running, "%s: loops are left", w.role)
 	require.NotEmpty(t, w.writes, "%s never wrote: the test shows nothing", w.role)
 	require.IsNonDecreasing(t, w.writes, w.role)
