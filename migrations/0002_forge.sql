@@ -144,6 +144,3 @@ CREATE TRIGGER tick_leader_columns BEFORE INSERT OR UPDATE ON forge.tick
 
 GRANT SELECT, INSERT, UPDATE ON forge.agents, forge.runs, forge.jobs, forge.leases, forge.dispatch TO forgeyard_app;
 GRANT SELECT, UPDATE ON forge.tick TO forgeyard_app;
-
--- +goose Down
-DROP TABLE forge.tick, forge.dispatch, forge.leases, forge.jobs, forge.runs, forge.agents;

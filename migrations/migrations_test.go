@@ -79,6 +79,17 @@ func TestWaiterGivesUpAndNamesTheHolder(t *testing.T) {
 	require.LessOrEqual(t, migrations.DefaultWait, 10*time.Second)
 }
 
+// A way down would drop what the previous binary, running beside this one, still uses.
+func TestNoMigrationHasAWayDown(t *testing.T) {
+	files, err := fs.Glob(migrations.Sources(), "*.sql")
+	require.NoError(t, err)
+	for _, name := range files {
+		text, err := fs.ReadFile(migrations.Sources(), name)
+		require.NoError(t, err)
+		require.NotContains(t, string(text), "goose Down", name)
+	}
+}
+
 func TestNewerSchemaIsRefused(t *testing.T) {
 	db := pgtest.New(t)
 	_, err := session(t, db.Super).Exec(t.Context(), "INSERT INTO coordination.schema_version (version_id, is_applied) VALUES (9999, true)")
