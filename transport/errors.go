@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 
 	"github.com/forgeyard/forgeyard/transport/pki"
 	"github.com/quic-go/quic-go"
@@ -104,11 +105,10 @@ func wireError(err error) *WireError {
 	return w
 }
 
+// clip makes a text fit for the wire: the codec of the peer refuses what is not
+// UTF-8, and then the reason would be lost with the error that carries it.
 func clip(s string) string {
-	if len(s) > maxWireText {
-		return s[:maxWireText]
-	}
-	return s
+	return strings.ToValidUTF8(s[:min(len(s), maxWireText)], "")
 }
 
 // classify turns any error of the network stack into an *Error; nil and io.EOF stay as they are.

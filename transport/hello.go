@@ -16,7 +16,7 @@ type Hello struct {
 	Incarnation fsm.IncarnationID `cbor:"4,keyasint"`
 	ProtocolMin uint32            `cbor:"5,keyasint"`
 	ProtocolMax uint32            `cbor:"6,keyasint"`
-	Endpoint    string            `cbor:"7,keyasint,omitempty"` // where the sender can be dialled, host:port
+	Endpoint    string            `cbor:"7,keyasint,omitempty"` // where the sender can be dialled, host:port; at most fsm.MaxEndpoint bytes
 }
 
 // greeting is the frame that opens a connection: the dialling side's hello, or
@@ -27,9 +27,6 @@ type greeting struct {
 	Refused *refusal `cbor:"2,keyasint,omitempty"`
 }
 
-// maxEndpoint bounds Hello.Endpoint, in bytes.
-const maxEndpoint = 256
-
 // checkHello judges the peer's hello against its certificate and our own hello.
 func checkHello(own, theirs Hello, peer pki.Subject) *Error {
 	switch {
@@ -37,7 +34,7 @@ func checkHello(own, theirs Hello, peer pki.Subject) *Error {
 		return Refuse(CodeWrongCluster, "the peer speaks for cluster %s, this is cluster %s", theirs.Cluster, own.Cluster)
 	case theirs.ID != peer.ID:
 		return Refuse(CodeIDMismatch, "the peer says it is %q, its certificate is of %q", clip(theirs.ID), peer.ID)
-	case theirs.ProtocolMin > theirs.ProtocolMax || len(theirs.Endpoint) > maxEndpoint:
+	case theirs.ProtocolMin > theirs.ProtocolMax || len(theirs.Endpoint) > fsm.MaxEndpoint:
 		return Refuse(CodeMalformed, "hello out of bounds")
 	case theirs.ProtocolMax < own.ProtocolMin || theirs.ProtocolMin > own.ProtocolMax:
 		return Refuse(CodeProtocol, "the peer speaks %d to %d, this side %d to %d",
