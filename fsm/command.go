@@ -70,7 +70,7 @@ type RemoveMember struct {
 
 // UpdateMember changes what a member says of itself. ExpectedIncarnation is the
 // committed one; a new Incarnation vacates the roles of the old one (§13).
-// Zero fields of Set stay as they are.
+// Zero fields leave what they name as it is.
 type UpdateMember struct {
 	Node                NodeID        `cbor:"1,keyasint"`
 	ExpectedIncarnation IncarnationID `cbor:"2,keyasint"`
