@@ -17,7 +17,9 @@ import (
 
 // Process runs tasks as processes of this machine.
 type Process struct {
-	// Grace is how long a task has between SIGTERM and SIGKILL; 0 means 5 s.
+	// Grace is how long a task has between SIGTERM and SIGKILL; 0 means 5 s. A
+	// task whose lease has ended, or is about to, has none: the margin before the
+	// deadline is for the kill, not for the task.
 	Grace time.Duration
 }
 
@@ -26,7 +28,7 @@ type Process struct {
 const drainBound = time.Second
 
 // Run executes t.Argv in its own process group and waits. When ctx ends the
-// group gets SIGTERM and, after Grace, SIGKILL. Whatever the program left
+// group gets SIGTERM and, after its grace, SIGKILL. Whatever the program left
 // behind in its group is killed once it has ended.
 func (p Process) Run(ctx context.Context, t Task, output io.Writer) Exit {
 	r, w, err := os.Pipe()
@@ -73,6 +75,10 @@ func (p Process) killOn(ctx context.Context, pid int, ended <-chan struct{}) {
 	case <-ended:
 		return
 	case <-ctx.Done():
+	}
+	if why := context.Cause(ctx); errors.Is(why, errDeadline) || errors.Is(why, errDropped) {
+		killGroup(pid, syscall.SIGKILL) // the next attempt may start when the lease ends
+		return
 	}
 	killGroup(pid, syscall.SIGTERM)
 	t := time.NewTimer(grace)

@@ -149,12 +149,15 @@ func (w *work) queue(b *pgx.Batch, m Message) {
 	}
 }
 
+// A lease is accepted by one process of its agent and by no other, not even in
+// the moment in which the agent's link moves and both processes hold the order.
 const acceptSQL = `
 WITH mine AS (
   UPDATE forge.leases l SET session = a.session, accepted_at = coalesce(accepted_at, coordination.clock()),
          heartbeat_at = coordination.clock(), expires_at = greatest(expires_at, coordination.clock() + $4::interval)
     FROM forge.agents a
    WHERE l.id = $1::text::uuid AND l.agent_id = $2 AND l.state = 'active' AND a.id = l.agent_id AND a.link = $3
+     AND (l.session IS NULL OR l.session = a.session)
   RETURNING l.id), sent AS (
   UPDATE forge.dispatch d SET state = 'delivered', delivered_at = coordination.clock()
     FROM mine WHERE d.lease_id = mine.id AND d.state = 'open')
