@@ -66,9 +66,8 @@ func (t Timers) Scaled() (heartbeat, election, lease time.Duration) {
 
 // Limits bound what the daemon accepts.
 type Limits struct {
-	Connections int  `ron:"connections" doc:"QUIC connections of one socket"`
-	Agents      int  `ron:"agents" doc:"agents with an open session"`
-	Frame       Size `ron:"frame" doc:"largest message between nodes"`
+	Connections int  `ron:"connections" doc:"QUIC connections of the socket for nodes"`
+	Agents      int  `ron:"agents" doc:"QUIC connections of the socket for agents"`
 	Body        Size `ron:"body" doc:"largest HTTP request body"`
 }
 
@@ -112,7 +111,7 @@ func Default() Config {
 				Multiplier: 1, Heartbeat: 500 * time.Millisecond, Election: 500 * time.Millisecond,
 				Lease: 250 * time.Millisecond, MaxRTT: 20 * time.Millisecond,
 			},
-			Limits: Limits{Connections: 256, Agents: 4096, Frame: 4 << 20, Body: 1 << 20},
+			Limits: Limits{Connections: 256, Agents: 4096, Body: 1 << 20},
 		},
 		Agents:  Agents{Listen: "127.0.0.1:7444"},
 		HTTP:    HTTP{Listen: "127.0.0.1:7480"},

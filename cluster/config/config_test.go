@@ -143,7 +143,7 @@ func TestConfigValidation(t *testing.T) {
 		{"own address", `(cluster: (listen: "a:1", seeds: ["a:1"]))`, CodeInvalid, `FILE:1:35: cluster.seeds[0]: "a:1" is this node's own address`},
 		{"multiplier", `(cluster: (timers: (multiplier: 0.1)))`, CodeInvalid, `FILE:1:33: cluster.timers.multiplier: 0.1 must be between 0.2 and 20`},
 		{"limit", `(cluster: (limits: (agents: 0)))`, CodeInvalid, `FILE:1:29: cluster.limits.agents: 0 must be between 1 and 65536`},
-		{"size", `(cluster: (limits: (frame: "4 lots")))`, CodeSyntax, `FILE:1:28: a size is written "64MiB", "512KiB" or "4096B"`},
+		{"size", `(cluster: (limits: (body: "4 lots")))`, CodeSyntax, `FILE:1:27: a size is written "64MiB", "512KiB" or "4096B"`},
 		{"role", `(roles: [SchedulerLeadr])`, CodeSyntax, "FILE:1:10: roles[0]: unknown value `SchedulerLeadr`; did you mean `SchedulerLeader`?"},
 		{"role twice", `(roles: [SchedulerLeader, SchedulerLeader])`, CodeInvalid, "FILE:1:9: roles: SchedulerLeader is listed twice"},
 		{"socket path", `(admin: (socket: "/` + strings.Repeat("x", 100) + `"))`, CodeInvalid, "is longer than 100 bytes"},

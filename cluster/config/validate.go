@@ -138,7 +138,6 @@ func (c *checker) limits() {
 	}
 	bound("connections", int64(l.Connections), 8, 65536)
 	bound("agents", int64(l.Agents), 1, 65536)
-	bound("frame", int64(l.Frame), 1<<20, 64<<20)
 	bound("body", int64(l.Body), 1<<10, 64<<20)
 }
 

@@ -68,7 +68,7 @@ func (d *Daemon) openRaft(ctx context.Context) (err error) {
 	d.directory = membership.NewDirectory()
 	d.admission = membership.NewAdmission(d.self, d.log, d.out.Now)
 	d.onStop(func(context.Context) error { d.admission.Close(); return nil })
-	if d.endpoint, err = d.listen(d.out.Cluster, pki.KindNode, d.admission.Admit); err != nil {
+	if d.endpoint, err = d.listen(d.out.Cluster, pki.KindNode, d.cfg.Cluster.Limits.Connections, d.admission.Admit); err != nil {
 		return err
 	}
 	d.endpoint.SetResolver(d.directory.Resolve)

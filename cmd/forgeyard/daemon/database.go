@@ -11,10 +11,13 @@ import (
 	"github.com/forgeyard/forgeyard/roles/store"
 )
 
-// firstTry bounds how long the start waits for PostgreSQL, retryEvery the pause between later tries.
+// firstTry bounds how long the start waits for PostgreSQL, retryEvery the pause
+// between later tries and laterTry each of them: a server that accepts
+// connections and then says nothing must not hold up the tries after it.
 const (
 	firstTry   = 2 * time.Second
 	retryEvery = time.Second
+	laterTry   = time.Minute
 )
 
 // openDatabase opens the pools and brings the schema up. A server that is down
@@ -66,7 +69,10 @@ func (d *Daemon) migrateLater(ctx context.Context) error {
 			return nil
 		case <-time.After(retryEvery):
 		}
-		if err := d.migrate(ctx); err == nil || final(err) {
+		try, cancel := context.WithTimeout(ctx, laterTry)
+		err := d.migrate(try)
+		cancel()
+		if err == nil || final(err) {
 			return err
 		}
 	}

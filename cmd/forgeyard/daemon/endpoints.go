@@ -11,11 +11,11 @@ import (
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
 
-// listen opens an endpoint that accepts one kind of peer.
-func (d *Daemon) listen(conn net.PacketConn, accept pki.Kind, admit func(transport.Peer, transport.Family, string) error) (*transport.Endpoint, error) {
+// listen opens an endpoint that accepts one kind of peer, and at most so many connections.
+func (d *Daemon) listen(conn net.PacketConn, accept pki.Kind, most int, admit func(transport.Peer, transport.Family, string) error) (*transport.Endpoint, error) {
 	return transport.Listen(transport.Config{
-		Conn: conn, Identity: d.out.Identity, Accept: accept, Hello: d.hello, Admit: admit, Rejected: d.rejected,
-		Logger: d.log, Now: d.out.Now,
+		Conn: conn, Identity: d.out.Identity, Accept: accept, Hello: d.hello, Admit: admit,
+		Limits: transport.Limits{Connections: most}, Logger: d.log, Now: d.out.Now,
 	})
 }
 
@@ -31,10 +31,6 @@ func (d *Daemon) hello() transport.Hello {
 	return h
 }
 
-func (d *Daemon) rejected(remote net.Addr, peer pki.Subject, err *transport.Error) {
-	d.log.Warn("connection refused", "remote", remote, "peer", peer, "code", err.Code, "reason", err.Message)
-}
-
 // serveAgents opens the agents' socket. Agents need certificates, so a
 // standalone daemon, which has none, serves them only in process.
 func (d *Daemon) serveAgents(context.Context) (err error) {
@@ -42,7 +38,7 @@ func (d *Daemon) serveAgents(context.Context) (err error) {
 		return nil
 	}
 	anyAgent := func(transport.Peer, transport.Family, string) error { return nil } // kind and family were checked
-	if d.agents, err = d.listen(d.out.Agents, pki.KindAgent, anyAgent); err != nil {
+	if d.agents, err = d.listen(d.out.Agents, pki.KindAgent, d.cfg.Cluster.Limits.Agents, anyAgent); err != nil {
 		return err
 	}
 	runner.Attach(d.agents, d.sessions)
