@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/testkit/fleet"
 )
@@ -20,17 +19,18 @@ import (
 // LeaderLeaseTimeout (250 ms) and 250 ms.
 const stopsWithin = 500 * time.Millisecond
 
-// IsolateOwner cuts the role's owner off from all daemons under load, not from
+// IsolateOwner cuts the leader, which owns the role, off from all daemons under load, not from
 // PostgreSQL. It stops its role by itself, the majority owns it, and a late write
 // of the old epoch, sent by the isolated daemon's own way, is FENCED. Healed, the
 // daemon follows.
 func IsolateOwner(t testing.TB, w *World) {
 	w.moreLeases(t, 20)
-	owner, before := w.owner(t, 0)
-	dropped, cut := w.Relay().Dropped(), now()
-	require.NoError(t, w.Partition(owner.Name, false))
-	inactive := step(t, owner, before, trace.Inactive)
-	within(t, stopsWithin, cut, inactive.Mono, "isolated "+owner.Name+" stopped")
+	dropped := w.Relay().Dropped()
+	b := w.strike(t, w.leadingOwner(t),
+		func(n *fleet.Node) { require.NoError(t, w.Partition(n.Name, false)) },
+		func(n *fleet.Node) { require.NoError(t, w.Heal(n.Name)) })
+	owner, before := b.owner, b.epoch
+	within(t, stopsWithin, b.at, b.ended.Mono, "isolated "+owner.Name+" stopped")
 	successor, after := w.owner(t, before)
 	require.NotEqual(t, owner.Name, successor.Name)
 	require.Greater(t, w.Relay().Dropped(), dropped, "nothing was cut")

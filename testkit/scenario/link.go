@@ -10,6 +10,7 @@ import (
 
 	"github.com/forgeyard/forgeyard/cluster/placement"
 	"github.com/forgeyard/forgeyard/cluster/trace"
+	"github.com/forgeyard/forgeyard/testkit/fleet"
 )
 
 // CutOwnersLeaderLink cuts the link between the leader and the follower that owns
@@ -18,16 +19,15 @@ import (
 // active again under a higher epoch, alone.
 func CutOwnersLeaderLink(t testing.TB, w *World) {
 	ctx := bounded(t)
-	owner, epoch := w.owner(t, 0)
-	leader, err := w.Leader(ctx)
-	require.NoError(t, err)
-	require.NotEqual(t, leader.Name, owner.Name, "the scenario needs a follower as the owner")
-	cut := now()
-	w.Relay().Cut(owner.Name, leader.Name)
-	elapse(t, time.Second)
-	w.Relay().Heal(owner.Name, leader.Name)
-	inactive := step(t, owner, epoch, trace.Inactive)
-	require.Greater(t, inactive.Mono, cut, "the guard was revoked before the cut")
+	b := w.strike(t, w.anyOwner(t), func(owner *fleet.Node) {
+		leader, err := w.Leader(ctx)
+		require.NoError(t, err)
+		require.NotEqual(t, leader.Name, owner.Name, "the scenario needs a follower as the owner")
+		w.Relay().Cut(owner.Name, leader.Name)
+		elapse(t, time.Second)
+		w.Relay().Heal(owner.Name, leader.Name)
+	}, func(*fleet.Node) {})
+	owner, epoch := b.owner, b.epoch
 	successor, after := w.owner(t, epoch)
 
 	own := steps(t, owner, epoch, trace.Bump, trace.Release)
@@ -42,7 +42,7 @@ func CutOwnersLeaderLink(t testing.TB, w *World) {
 			}
 		}
 	}
-	t.Logf("epoch %d of %s, revoked (%s) -> %d of %s; commands: owner %d, leader %d", epoch, owner.Name, inactive.Detail, after, successor.Name, own, vacated)
+	t.Logf("epoch %d of %s, revoked (%s) -> %d of %s; commands: owner %d, leader %d", epoch, owner.Name, b.ended.Detail, after, successor.Name, own, vacated)
 	require.LessOrEqual(t, own+vacated, 1, "more than one command ended the spent epoch")
 	require.True(t, later || own+vacated == 1, "no command ended the spent epoch")
 	w.moreLeases(t, 10)

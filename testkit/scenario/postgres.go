@@ -11,6 +11,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/health"
 	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/testkit/fleet"
 )
 
 // StopPostgres ends the server under load and starts it again after a while.
@@ -19,15 +20,14 @@ import (
 func StopPostgres(t testing.TB, w *World, away time.Duration) {
 	w.moreLeases(t, 20)
 	ctx := bounded(t)
-	owner, before := w.owner(t, 0)
 	var pids []int
 	for _, n := range w.Nodes() {
 		pids = append(pids, n.PID())
 	}
-	stopped := now()
-	require.NoError(t, w.Fleet.StopPostgres(ctx))
-	inactive := step(t, owner, before, trace.Inactive)
-	require.Greater(t, inactive.Mono, stopped, "the role was lost before the outage")
+	b := w.strike(t, w.anyOwner(t),
+		func(*fleet.Node) { require.NoError(t, w.Fleet.StopPostgres(ctx)) },
+		func(*fleet.Node) { require.NoError(t, w.StartPostgres(ctx)) })
+	stopped, before := b.at, b.epoch
 	elapse(t, away-time.Duration(now()-stopped))
 	for i, n := range w.Nodes() {
 		require.Equal(t, pids[i], n.PID(), "%s ended because PostgreSQL was away", n.Name)
@@ -63,47 +63,26 @@ func windows(span time.Duration) (n int) {
 func CutOwnerFromPostgres(t testing.TB, w *World, do func()) {
 	w.moreLeases(t, 20)
 	ctx := bounded(t)
-	owner, before := w.owner(t, 0)
-	leader, err := w.Leader(ctx)
-	require.NoError(t, err)
-	if leader.Name != owner.Name { // sticky since an earlier fault
-		w.makeOwnerLead(t)
-		owner, before = w.owner(t, 0)
-	}
-	resets, cut := owner.Proxy().Resets(), now()
-	owner.Proxy().Cut()
-	inactive := step(t, owner, before, trace.Inactive)
-	require.Greater(t, inactive.Mono, cut, "the role was lost before the cut")
-	within(t, 10*time.Second, cut, inactive.Mono, owner.Name+" gave the role up")
+	b := w.strike(t, w.leadingOwner(t),
+		func(n *fleet.Node) { n.Proxy().Cut() },
+		func(n *fleet.Node) { n.Proxy().Heal() })
+	owner, before, cut := b.owner, b.epoch, b.at
+	within(t, 10*time.Second, cut, b.ended.Mono, owner.Name+" gave the role up")
 	var epoch fsm.Epoch
 	successor := owner
 	for epoch = before; successor.Name == owner.Name; { // it may renew before its report says that PostgreSQL is gone
 		successor, epoch = w.owner(t, epoch)
 	}
 	within(t, 12*time.Second, cut, step(t, successor, epoch, trace.Active).Mono, "active on "+successor.Name)
-	require.Greater(t, owner.Proxy().Resets(), resets, "nothing was cut")
+	require.NotZero(t, owner.Proxy().Resets(), "nothing was cut")
 	w.moreLeases(t, 10)
 	if do != nil {
 		do()
 	}
 	owner.Proxy().Heal()
-	_, err = owner.WaitStatus(ctx, "PostgreSQL reachable again", func(s health.ClusterStatus) bool {
+	_, err := owner.WaitStatus(ctx, "PostgreSQL reachable again", func(s health.ClusterStatus) bool {
 		pg := memberOf(s, owner.ID).PGWritable
 		return pg != nil && *pg
 	})
 	require.NoError(t, err)
-}
-
-// makeOwnerLead kills the leader that does not own the role until leader and owner
-// are one: every change of leader gives all roles to the new leader.
-func (w *World) makeOwnerLead(t testing.TB) {
-	t.Helper()
-	ctx := bounded(t)
-	leader, err := w.Leader(ctx)
-	require.NoError(t, err)
-	_, before := w.owner(t, 0)
-	require.NoError(t, leader.Kill())
-	w.owner(t, before)
-	require.NoError(t, leader.Resume(ctx))
-	w.whole(t, leader)
 }

@@ -28,7 +28,12 @@ func (w *World) Traffic(t testing.TB) (stop func()) {
 			var queued int
 			err := w.Query(ctx, `SELECT count(*) FROM forge.jobs WHERE state = 'queued'`, nil, &queued)
 			if err == nil && queued < trafficLow {
-				_, _ = w.Submit(ctx, i, fleet.ShellRun("traffic", trafficBatch, "sleep 0.05"))
+				run, err := w.Submit(ctx, i, fleet.ShellRun("traffic", trafficBatch, "sleep 0.05"))
+				if err == nil {
+					w.mu.Lock()
+					w.acked = append(w.acked, run.ID)
+					w.mu.Unlock()
+				}
 			}
 			select {
 			case <-ctx.Done():

@@ -4,7 +4,7 @@
 // Every scenario leaves the fleet whole, so that the next one can follow. A time
 // is asserted at Slack times its stated bound only; order is read from the traces.
 //
-// This file: the running fleet, its traffic, and the check at the end.
+// This file: the running fleet and what every scenario asks of it.
 package scenario
 
 import (
@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,6 +38,9 @@ const role = fsm.SchedulerLeader
 // World is a running fleet whose daemons trace and whose history is recorded.
 type World struct {
 	*fleet.Fleet
+
+	mu    sync.Mutex
+	acked []string // runs of the traffic that a daemon acknowledged
 }
 
 // Start runs a fleet that ends with the test. Its logs are kept when the test failed.
@@ -161,24 +165,4 @@ func elapse(t testing.TB, d time.Duration) {
 	case <-t.Context().Done():
 		require.NoError(t, t.Context().Err())
 	}
-}
-
-// Settle waits until all work is over and checks everything that a user may rely
-// on: nothing lost, nothing twice, no invariant and no order broken, enough
-// traffic. Nobody may submit any more.
-func (w *World) Settle(t testing.TB, leases int) fleet.Verdict {
-	t.Helper()
-	ctx := bounded(t)
-	require.NoError(t, w.WaitTerminal(ctx))
-	v, err := w.Check(ctx)
-	require.NoError(t, err)
-	require.Empty(t, v.Problems())
-	require.LessOrEqual(t, v.MaxAttempt, 2)
-	w.database(t, func(ctx context.Context, c *pgx.Conn) {
-		r, err := history.Check(ctx, c)
-		require.NoError(t, err)
-		require.NoError(t, r.Err(map[string]int{"acquire": 1, "write": leases, "complete": leases}))
-	})
-	w.checkOrder(t)
-	return v
 }
