@@ -186,6 +186,28 @@ func TestBadStartsAreRefusedAndChangeNothing(t *testing.T) {
 	t.Run("the copies themselves are good", func(t *testing.T) { veteran.branch(t).start(t).leads() })
 }
 
+// An agent starts with an agent's certificate only, and leaves no directory otherwise.
+func TestBadAgentStarts(t *testing.T) {
+	s := newSite(t, product(t))
+	who := pki.Subject{Kind: pki.KindAgent, ID: "agent-1"}
+	node, nodeKey := s.Cert, s.Key
+	expired, expiredKey := s.issue(t, s.ca, who, "old", pki.Validity{NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)})
+	good, goodKey := s.issue(t, s.ca, who, "agent", pki.Validity{})
+	for name, c := range map[string]struct{ cert, key, code string }{
+		"node's certificate":  {node, nodeKey, "FY-CERT-006"},
+		"expired certificate": {expired, expiredKey, "FY-CERT-004"},
+		"another's key":       {good, nodeKey, "FY-CERT-010"},
+		"no certificate":      {filepath.Join(s.dir, "none.crt"), goodKey, "FY-CERT-010"},
+	} {
+		dir := filepath.Join(s.dir, "agent")
+		o := command(t, s.exe, environment(), "agent", "-o", "json", "--dir", dir, "--endpoints", s.Agents, "--ca", s.CA, "--cert", c.cert, "--key", c.key)
+		code, _ := o.fault(t)
+		require.Equal(t, c.code, code, "%s: %s", name, o.stderr)
+		require.Equal(t, 1, o.code, name)
+		require.NoDirExists(t, dir, name)
+	}
+}
+
 // A data directory serves one process, whatever else the second one has of its own.
 func TestDataDirectoryInUse(t *testing.T) {
 	veteran := seasoned(t)

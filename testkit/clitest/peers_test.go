@@ -4,15 +4,17 @@ package clitest
 
 import (
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/binary"
-	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/transport"
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
@@ -94,7 +96,9 @@ func TestWrongCertificates(t *testing.T) {
 		conn := dial(t, d.Cluster, pair(t, issued))
 		require.NoError(t, conn.greet(hello(node)))
 		for _, family := range nodeFamilies {
-			require.NoError(t, conn.send(frame(byte(family), 1, encoded(t, map[int]any{1: true, 2: "propose"}))), "the refusal is an answer")
+			status, fields := conn.call(family, "propose", map[int]any{1: []byte{1}})
+			require.EqualValues(t, 2, status)
+			require.EqualValues(t, transport.CodeNotMember, fields[1])
 		}
 		d.logged(fy(transport.CodeNotMember))
 		require.NoError(t, conn.Context().Err())
@@ -156,8 +160,30 @@ func TestMalformedFrames(t *testing.T) {
 		require.Equal(t, c.want, code, name)
 		d.logged(fy(c.want))
 	}
-	huge := encoded(t, map[int]any{1: 2, 2: fmt.Sprintf("%0100000d", 1)}) // a join with a token of 100 kB
-	require.NoError(t, conn.send(append(frame(control, 1, open), frame(control, 1, huge)...)), "the refusal is an answer")
+	status, fields := conn.call(transport.FamilyControl, "join", map[int]any{1: 2, 2: strings.Repeat("x", 100_000)})
+	require.EqualValues(t, 1, status, "a join with a token of 100 kB: %v", fields)
 	require.NoError(t, conn.Context().Err(), "the connection lives on")
 	d.healthy()
+}
+
+// TestOversizeProposal holds a member's certificate and asks to commit what is
+// larger than any command, and what is no command: nothing reaches the log.
+func TestOversizeProposal(t *testing.T) {
+	d := newSite(t, product(t)).start(t, "--bootstrap").leads()
+	before, ok := d.status()
+	require.True(t, ok)
+	who := pki.Node(d.ca.Cluster(), d.id)
+	cert, err := tls.LoadX509KeyPair(d.Cert, d.Key)
+	require.NoError(t, err)
+	conn := dial(t, d.Cluster, cert)
+	require.NoError(t, conn.greet(hello(who)))
+	for _, proposal := range [][]byte{make([]byte, fsm.MaxCommand+1), make([]byte, 512<<10), []byte("garbage"), {}} {
+		status, fields := conn.call(transport.FamilyControl, "propose", map[int]any{1: proposal})
+		require.EqualValues(t, 1, status)
+		require.Equal(t, "FY-RAFT-003", fields[2], "%d bytes: %v", len(proposal), fields)
+	}
+	d.healthy()
+	after, ok := d.status()
+	require.True(t, ok)
+	require.Equal(t, before.AppliedIndex, after.AppliedIndex)
 }

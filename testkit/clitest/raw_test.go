@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
+	"io"
 	"net"
 	"testing"
 	"time"
@@ -87,25 +88,45 @@ func (c *raw) greet(h transport.Hello) error {
 
 // send opens a stream, writes bytes, ends it, and returns how the other side of it ends: nil when an answer came.
 func (c *raw) send(b []byte) error {
+	_, err := c.ask(b)
+	return err
+}
+
+// ask is send that returns the payload of the frame that came back.
+func (c *raw) ask(b []byte) (payload []byte, err error) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), rawBound)
 	defer cancel()
 	s, err := c.OpenStreamSync(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := s.Write(b); err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.Close(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.SetReadDeadline(time.Now().Add(rawBound)); err != nil {
-		return err
+		return nil, err
 	}
-	if n, err := s.Read(make([]byte, 4096)); n == 0 {
-		return err
+	const header = 6
+	answer, err := io.ReadAll(s)
+	if len(answer) <= header {
+		return nil, errors.Join(io.ErrUnexpectedEOF, err)
 	}
-	return nil
+	return answer[header:], nil
+}
+
+// call asks for a method and returns the first byte of the answer (0 done, 1 an
+// error of the handler, 2 a refusal) and the numbered fields that follow it.
+func (c *raw) call(family transport.Family, method string, body any) (status byte, fields map[int]any) {
+	c.t.Helper()
+	answer, err := c.ask(append(frame(byte(family), 1, encoded(c.t, map[int]any{1: true, 2: method})), frame(byte(family), 1, encoded(c.t, body))...))
+	require.NoError(c.t, err)
+	if len(answer) > 1 {
+		require.NoError(c.t, cbor.Unmarshal(answer[1:], &fields))
+	}
+	return answer[0], fields
 }
 
 // reason is with what the daemon ended a stream or connection; false when it did not.

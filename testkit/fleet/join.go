@@ -26,7 +26,7 @@ func (f *Fleet) startFirstNode(ctx context.Context) error {
 		return err
 	}
 	if _, err := first.WaitStatus(ctx, "the first leader", func(s health.ClusterStatus) bool {
-		return s.Leader.Node == first.ID && s.Leader.Epoch.Epoch > 0
+		return s.Leader.Node == first.ID && s.Leader.Epoch.Epoch > 0 && len(s.PostgreSQL.Writable) > 0 // join tokens need the database
 	}); err != nil {
 		return err
 	}

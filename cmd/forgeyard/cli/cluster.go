@@ -129,6 +129,9 @@ func leaderText(s health.ClusterStatus) string {
 	if s.Leader.Node.IsZero() {
 		return "none known"
 	}
+	if s.Headline == health.Unknown {
+		return "not confirmed; the last one known is " + s.Leader.Name
+	}
 	return fmt.Sprintf("%s for %s, leader epoch %d of term %d", s.Leader.Name, span(s.Leader.SinceMS), s.Leader.Epoch.Epoch, s.Leader.Epoch.Term)
 }
 
