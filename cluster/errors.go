@@ -92,6 +92,12 @@ func (e *Error) Wrap(err error, format string, args ...any) *Error {
 	return &c
 }
 
+// CodeDatabaseAhead is the release code of a role whose database fence stands
+// above the committed epoch at the same generation: Raft state was lost, or a
+// second fleet uses the database. The role stays unassigned until an operator
+// raises the generation; further grants would climb over the fence and hide it.
+const CodeDatabaseAhead = "FY-DB-006"
+
 // The errors of guards and of the service. Packages add their own beside the code that returns them.
 var (
 	// ErrFenced (FENCED): the epoch is no longer, or not yet, the current one (§95).

@@ -58,6 +58,7 @@ type planner struct {
 
 // decide judges one role. The first line that holds decides:
 //
+//	released with the database ahead            nothing, until an operator acts
 //	vacant, or granted before this leadership   assign to the candidate
 //	- no candidate, the leadership has just begun   wait
 //	- no candidate, owned                           vacate: unplaceable
@@ -71,6 +72,9 @@ type planner struct {
 // committed first, so that operators can read why a role moved.
 func (p *planner) decide(role fsm.Role) fsm.Command {
 	g := p.View.Role(role)
+	if p.held(g) {
+		return nil
+	}
 	if g.Vacant() || g.Epoch < p.View.LeaderEpoch.Epoch {
 		return p.place(g)
 	}
@@ -91,6 +95,13 @@ func (p *planner) decide(role fsm.Role) fsm.Command {
 		return p.vacate(g, CodeNoPostgres, "the owner had no writable PostgreSQL for %s and another node has one", d)
 	}
 	return nil
+}
+
+// held reports whether the role's last owner found the database fence above its
+// epoch. Each new grant would come closer to that fence and in the end stand above it.
+func (p *planner) held(g fsm.RoleGrant) bool {
+	x, released := p.View.Release(g.Role)
+	return released && g.Vacant() && x.Epoch == g.Epoch && x.Code == cluster.CodeDatabaseAhead
 }
 
 // place finds an owner for a role that nobody owns under this leadership.

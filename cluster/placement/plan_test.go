@@ -70,6 +70,21 @@ func TestBackoffDoublesAndResets(t *testing.T) {
 	require.Equal(t, Delay{Role: fsm.SchedulerLeader, Node: s.order[0], Failures: 1, Until: s.now.Add(time.Second)}, delays[0])
 }
 
+// TestNoGrantClimbsOverTheDatabaseFence: a role whose fence is above the
+// committed epoch gets no further epoch, on no node and under no later leader.
+func TestNoGrantClimbsOverTheDatabaseFence(t *testing.T) {
+	s := newSim(t, 3)
+	s.elect(1)
+	s.settle()
+	g := s.state.View().Role(fsm.SchedulerLeader)
+	s.apply(fsm.ReleaseRole{Role: g.Role, ExpectedEpoch: g.Epoch, Node: g.Owner, Incarnation: g.Incarnation, Code: cluster.CodeDatabaseAhead})
+	s.run(2 * BackoffMax)
+	s.elect(2)
+	s.run(2 * BackoffMax)
+	require.Equal(t, fsm.RoleGrant{Role: g.Role, Epoch: g.Epoch}, s.state.View().Role(g.Role))
+	require.Equal(t, 2, s.owner(fsm.ReleaseCoordinator), "other roles go on")
+}
+
 func TestMemoryIsOfOneLeadership(t *testing.T) {
 	s := newSim(t, 1)
 	s.elect(1)

@@ -27,7 +27,7 @@ var (
 	// ErrReadOnly (FY-DB-005): the server accepts no writes; the connection was dropped.
 	ErrReadOnly = &cluster.Error{Kind: cluster.StorageFailure, Code: "FY-DB-005", Message: "PostgreSQL accepts no writes", Hint: "the server is a standby or was demoted; list all servers in the DSN so that the writable one is found"}
 	// ErrDatabaseAhead (FY-DB-006): the fence is above the committed epoch at the same generation.
-	ErrDatabaseAhead = &cluster.Error{Kind: cluster.StorageFailure, Code: "FY-DB-006", Message: "the database fence is above the committed epoch", Hint: "Raft state was lost or a second fleet uses this database: stop the other fleet, or raise the cluster's generation; until then the role stays unassigned"}
+	ErrDatabaseAhead = &cluster.Error{Kind: cluster.StorageFailure, Code: cluster.CodeDatabaseAhead, Message: "the database fence is above the committed epoch", Hint: "Raft state was lost or a second fleet uses this database: stop the other fleet, or raise the cluster's generation; until then the role stays unassigned"}
 	// ErrDatabaseHistory (FY-DB-007): PostgreSQL's system identifier or timeline changed under the fence.
 	ErrDatabaseHistory = &cluster.Error{Kind: cluster.StorageFailure, Code: "FY-DB-007", Message: "PostgreSQL is on another history than the fence", Hint: "a standby was promoted or a backup restored: verify that no acknowledged work is missing, then raise the cluster's generation"}
 	// ErrUnknown (FY-DB-008): the write may or may not have happened.
