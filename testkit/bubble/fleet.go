@@ -256,7 +256,7 @@ func (n *Node) Await(what string, ok func(health.ClusterStatus) bool) health.Clu
 // Await polls in virtual time until ok, and fails the test after two virtual minutes.
 func (f *Fleet) Await(what string, ok func() bool) {
 	f.t.Helper()
-	for begun := time.Now(); !ok(); <-time.After(20 * time.Millisecond) {
+	for begun := time.Now(); !ok(); <-time.After(50 * time.Millisecond) {
 		if time.Since(begun) > patience {
 			require.FailNow(f.t, "it did not happen", what)
 		}

@@ -64,7 +64,7 @@ func TestLeaderIsolated(t *testing.T) {
 
 		old, before := f.ActiveAbove(fsm.SchedulerLeader, 0, f.Nodes...)
 		var doc runner.RunDocument
-		old.Call(http.MethodPost, "/v1/runs", run("isolated", 80), &doc)
+		old.Call(http.MethodPost, "/v1/runs", run("isolated", 48), &doc)
 		f.awaitDone(f.Nodes[0], doc.ID, 20)
 
 		cut := time.Now()
@@ -78,7 +78,7 @@ func TestLeaderIsolated(t *testing.T) {
 		require.LessOrEqual(t, time.Duration(inactive.Mono-trace.Mono(cut)), 5*(cluster.ConfirmationBound+250*time.Millisecond), "the isolated leader kept its role for too long")
 		require.Equal(t, []trace.Kind{trace.Inactive, trace.Cancel, trace.Invalidate}, revocation(events))
 
-		f.awaitDone(others[0], doc.ID, 80)
+		f.awaitDone(others[0], doc.ID, 48)
 		f.Heal()
 		old.Await("follows again", func(s healthStatus) bool { return !s.Leader.Node.IsZero() && s.Leader.Node != old.ID })
 		ran.requireOnce(t)

@@ -1,4 +1,5 @@
-// Package order says which order the trace of a process must have, whatever happened to it.
+// Package order says which order the trace of a process must have, whatever
+// happened to it. Stamps are compared exactly, so it is for virtual time.
 package order
 
 import (
