@@ -46,8 +46,9 @@ func suggestions(leader, follower string) []suggestion {
 // printBanner tells where things are and what to try.
 func printBanner(out io.Writer, f *fleet.Fleet, exe string) {
 	nodes := f.Nodes()
-	fmt.Fprintf(out, "API       %s    Logs %s/node-*/daemon.log\n", nodes[0].Endpoint(), f.Dir())
-	fmt.Fprintf(out, "This shell:  eval \"$(%s dev env)\"\n", exe)
+	fmt.Fprintf(out, "API         %s\n", nodes[0].Endpoint())
+	fmt.Fprintf(out, "Logs        %s/node-*/daemon.log\n", f.Dir())
+	fmt.Fprintf(out, "This shell  eval \"$(%s dev env)\"\n", exe)
 	fmt.Fprintln(out, "Try next:")
 	for _, s := range suggestions(nodes[0].Name, nodes[len(nodes)-1].Name) {
 		fmt.Fprintf(out, "  %-45s %s\n", s.command, s.why)
