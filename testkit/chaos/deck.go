@@ -33,10 +33,8 @@ func Faults() []Fault {
 		{Name: "pause the owner", Often: 4, Owed: 20, Run: scenario.PauseOwner},
 		{Name: "isolate the owner", Often: 4, Owed: 20, Run: scenario.IsolateOwner},
 		{Name: "lose the quorum", Often: 1, Owed: 5, Calm: true, Run: func(t testing.TB, w *scenario.World) { scenario.LoseQuorum(t, w, heldJobs) }},
-		{Name: "postgres away for the owner", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.CutOwnerFromPostgres(t, w, nil) }},
-		{Name: "a following owner loses the leader", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) {
-			scenario.CutOwnerFromPostgres(t, w, func() { scenario.CutOwnersLeaderLink(t, w) })
-		}},
+		{Name: "postgres away for the owner", Often: 1, Owed: 5, Run: scenario.CutOwnerFromPostgres},
+		{Name: "a following owner loses the leader", Often: 1, Owed: 5, Run: scenario.CutOwnersLeaderLink},
 		{Name: "postgres away for all", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.StopPostgres(t, w, postgresAway) }},
 		{Name: "crash root", Often: 1, Owed: 5, Run: scenario.CrashRoot},
 	}

@@ -13,7 +13,8 @@ import (
 func TestPostgresAway(t *testing.T) {
 	w := scenario.Start(t, fleet.Options{})
 	stop := w.Traffic(t)
-	scenario.CutOwnerFromPostgres(t, w, func() { scenario.CutOwnersLeaderLink(t, w) })
+	scenario.CutOwnerFromPostgres(t, w)
+	scenario.CutOwnersLeaderLink(t, w)
 	scenario.StopPostgres(t, w, 30*time.Second)
 	stop()
 	w.Settle(t, 50)

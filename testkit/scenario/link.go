@@ -10,6 +10,7 @@ import (
 
 	"github.com/forgeyard/forgeyard/cluster/placement"
 	"github.com/forgeyard/forgeyard/cluster/trace"
+	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/testkit/fleet"
 )
 
@@ -19,14 +20,18 @@ import (
 // active again under a higher epoch, alone.
 func CutOwnersLeaderLink(t testing.TB, w *World) {
 	ctx := bounded(t)
-	b := w.strike(t, w.anyOwner(t), func(owner *fleet.Node) {
-		leader, err := w.Leader(ctx)
-		require.NoError(t, err)
-		require.NotEqual(t, leader.Name, owner.Name, "the scenario needs a follower as the owner")
-		w.Relay().Cut(owner.Name, leader.Name)
-		elapse(t, time.Second)
-		w.Relay().Heal(owner.Name, leader.Name)
-	}, func(*fleet.Node) {})
+	var leader *fleet.Node
+	b := w.strike(t,
+		func() (owner *fleet.Node, epoch fsm.Epoch) {
+			owner, leader, epoch = w.followingOwner(t)
+			return owner, epoch
+		},
+		func(owner *fleet.Node) {
+			w.Relay().Cut(owner.Name, leader.Name)
+			elapse(t, time.Second)
+			w.Relay().Heal(owner.Name, leader.Name)
+		},
+		func(*fleet.Node) {})
 	owner, epoch := b.owner, b.epoch
 	successor, after := w.owner(t, epoch)
 
@@ -46,4 +51,5 @@ func CutOwnersLeaderLink(t testing.TB, w *World) {
 	require.LessOrEqual(t, own+vacated, 1, "more than one command ended the spent epoch")
 	require.True(t, later || own+vacated == 1, "no command ended the spent epoch")
 	w.moreLeases(t, 10)
+	w.healPostgres(t)
 }

@@ -59,10 +59,9 @@ func windows(span time.Duration) (n int) {
 
 // CutOwnerFromPostgres takes PostgreSQL from the leader alone while it owns the
 // role: it gives the role up within 10 s, and another daemon has it active within
-// 12 s. Then do runs, with a follower as the owner, before the way is healed.
-func CutOwnerFromPostgres(t testing.TB, w *World, do func()) {
+// 12 s. Placement is sticky: the follower keeps it when the way is healed.
+func CutOwnerFromPostgres(t testing.TB, w *World) {
 	w.moreLeases(t, 20)
-	ctx := bounded(t)
 	b := w.strike(t, w.leadingOwner(t),
 		func(n *fleet.Node) { n.Proxy().Cut() },
 		func(n *fleet.Node) { n.Proxy().Heal() })
@@ -76,13 +75,20 @@ func CutOwnerFromPostgres(t testing.TB, w *World, do func()) {
 	within(t, 12*time.Second, cut, step(t, successor, epoch, trace.Active).Mono, "active on "+successor.Name)
 	require.NotZero(t, owner.Proxy().Resets(), "nothing was cut")
 	w.moreLeases(t, 10)
-	if do != nil {
-		do()
+	w.healPostgres(t)
+}
+
+// healPostgres lets every daemon reach PostgreSQL and waits until each says so.
+func (w *World) healPostgres(t testing.TB) {
+	t.Helper()
+	for _, n := range w.Nodes() {
+		n.Proxy().Heal()
 	}
-	owner.Proxy().Heal()
-	_, err := owner.WaitStatus(ctx, "PostgreSQL reachable again", func(s health.ClusterStatus) bool {
-		pg := memberOf(s, owner.ID).PGWritable
-		return pg != nil && *pg
-	})
-	require.NoError(t, err)
+	for _, n := range w.Nodes() {
+		_, err := n.WaitStatus(bounded(t), "PostgreSQL reachable again", func(s health.ClusterStatus) bool {
+			pg := memberOf(s, n.ID).PGWritable
+			return pg != nil && *pg
+		})
+		require.NoError(t, err)
+	}
 }

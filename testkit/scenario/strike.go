@@ -71,3 +71,27 @@ func (w *World) leadingOwner(t testing.TB) func() (*fleet.Node, fsm.Epoch) {
 		return nil, 0
 	}
 }
+
+// followingOwner finds an owner that follows, or makes one: it takes PostgreSQL from
+// a leader that owns the role, so that placement moves it. healPostgres undoes that.
+func (w *World) followingOwner(t testing.TB) (owner, leader *fleet.Node, epoch fsm.Epoch) {
+	t.Helper()
+	for range tries {
+		var err error
+		owner, epoch = w.owner(t, 0)
+		leader, err = w.Leader(bounded(t))
+		require.NoError(t, err)
+		if leader.Name != owner.Name {
+			return owner, leader, epoch
+		}
+		for _, n := range w.Nodes() {
+			n.Proxy().Heal()
+		}
+		leader.Proxy().Cut()
+		for owner.Name == leader.Name {
+			owner, epoch = w.owner(t, epoch)
+		}
+	}
+	require.FailNow(t, "no follower came to own the role")
+	return nil, nil, 0
+}
