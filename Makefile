@@ -42,5 +42,6 @@ fuzz: ## every fuzz target for FUZZ_TIME each
 chaos: build postgres ## faults by seed for CHAOS_MINUTES; SEED=n replays one
 	FORGEYARD_BIN=$(CURDIR)/$(BIN) FORGEYARD_CHAOS_MINUTES=$(CHAOS_MINUTES) FORGEYARD_CHAOS_SEED=$(SEED) \
 	  go run ./testkit/withpg -- go test -tags=hashicorpmetrics,chaos -count=1 -v -timeout 59m -run '^TestChaos' ./testkit/chaos/...
+	FORGEYARD_CHAOS_ROUNDS=100 FORGEYARD_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 5m ./testkit/actorchaos
 
 precommit: test ## what to run before a commit

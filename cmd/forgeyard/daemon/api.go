@@ -5,6 +5,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/forgeyard/forgeyard/actors"
 	"github.com/forgeyard/forgeyard/cluster/access"
@@ -16,7 +17,7 @@ import (
 )
 
 // readyGrace is how long PostgreSQL may be away before a ready daemon becomes unready.
-const readyGrace = 5e9 // 5 s, in nanoseconds
+const readyGrace = 5 * time.Second
 
 func (d *Daemon) serveAPI(context.Context) (err error) {
 	routes := append([]access.Route{}, runner.Routes(d.store, d.scheduler.Wake)...)
@@ -59,9 +60,14 @@ func (d *Daemon) hasView(context.Context) error {
 }
 
 // hasDatabase forgives a short outage: a blip must not take the whole fleet out
-// of a load balancer.
+// of a load balancer. A daemon that never reached PostgreSQL is not ready.
 func (d *Daemon) hasDatabase(context.Context) error {
-	if ok, since := d.store.Writable(); !ok && since > readyGrace {
+	ok, since := d.store.Writable()
+	if ok {
+		d.reached.Store(true)
+		return nil
+	}
+	if since > readyGrace || !d.reached.Load() {
 		return store.ErrUnavailable
 	}
 	return nil

@@ -127,9 +127,8 @@ func run(ctx context.Context, cfg config.Config, start Start, version server.Ver
 // is wrong is said before anything is made. Whatever was opened before
 // an error is closed by out.close.
 func open(out *Outside, cfg config.Config) (err error) {
-	distributed := cfg.Cluster.Mode == config.Distributed
-	if distributed {
-		tls := cfg.Cluster.TLS
+	distributed, tls := cfg.Cluster.Mode == config.Distributed, cfg.Cluster.TLS
+	if distributed || exists(tls.Cert.Name) { // standalone needs one only to serve agents
 		if out.Identity, err = pki.Load(tls.Cert.Name, tls.Key.Name, tls.CA.Name); err != nil {
 			return err
 		}
@@ -152,16 +151,23 @@ func open(out *Outside, cfg config.Config) (err error) {
 	if out.API, err = net.Listen("tcp", cfg.HTTP.Listen); err != nil {
 		return portError("http.listen", cfg.HTTP.Listen, err)
 	}
-	if !distributed {
-		return nil
+	if distributed {
+		if out.Cluster, err = net.ListenPacket("udp", cfg.Cluster.Listen); err != nil {
+			return portError("cluster.listen", cfg.Cluster.Listen, err)
+		}
 	}
-	if out.Cluster, err = net.ListenPacket("udp", cfg.Cluster.Listen); err != nil {
-		return portError("cluster.listen", cfg.Cluster.Listen, err)
+	if out.Identity == nil {
+		return nil
 	}
 	if out.Agents, err = net.ListenPacket("udp", cfg.Agents.Listen); err != nil {
 		return portError("agents.listen", cfg.Agents.Listen, err)
 	}
 	return nil
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 // errPort (FY-PORT-001): a socket could not be bound.

@@ -21,10 +21,10 @@ import (
 var protocol = fsm.VersionRange{Min: 1, Max: 1}
 
 // identify binds the data directory to the certificate's node, or in standalone
-// mode to ids minted once, and takes a new incarnation (§12).
+// mode without a certificate to ids minted once, and takes a new incarnation (§12).
 func (d *Daemon) identify(context.Context) error {
 	want, mustMatch := config.NodeState{Cluster: cluster.NewClusterID(), Node: cluster.NewNodeID()}, false
-	if d.distributed() {
+	if d.out.Identity != nil {
 		subject := d.out.Identity.Subject()
 		node, ok := subject.NodeID()
 		if !ok {

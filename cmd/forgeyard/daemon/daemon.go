@@ -31,10 +31,10 @@ import (
 // sockets and listeners from New on and closes them in Stop.
 type Outside struct {
 	Cluster  net.PacketConn // nil in standalone mode
-	Agents   net.PacketConn // nil in standalone mode: agents need certificates
+	Agents   net.PacketConn // nil in standalone mode without a certificate: agents demand one
 	API      net.Listener   // loopback TCP; nil serves none
 	Admin    net.Listener   // administration socket; nil serves none
-	Identity *pki.Identity  // nil in standalone mode
+	Identity *pki.Identity  // nil in standalone mode without a certificate
 
 	Tracer  trace.Tracer
 	Logger  *slog.Logger
@@ -75,7 +75,9 @@ type Daemon struct {
 	scheduler *scheduler.Scheduler
 	sessions  *runner.Sessions
 	system    *actors.System
+	leaving   atomic.Bool // roles are being given up for good
 	checks    *server.Checks
+	reached   atomic.Bool // a readiness check has seen PostgreSQL writable
 	api       *server.Server
 
 	ctx    context.Context // of background work; ends first in Stop

@@ -31,10 +31,11 @@ func (d *Daemon) hello() transport.Hello {
 	return h
 }
 
-// serveAgents opens the agents' socket. Agents need certificates, so a
-// standalone daemon, which has none, serves them only in process.
+// serveAgents opens the agents' socket. Agents demand a node's certificate of
+// their cluster, so a standalone daemon without one takes submissions only.
 func (d *Daemon) serveAgents(context.Context) (err error) {
-	if !d.distributed() {
+	if d.out.Identity == nil {
+		d.log.Warn("no node certificate: agents cannot connect", "hint", "issue one with `forgeyard pki issue node` and set cluster.tls")
 		return nil
 	}
 	anyAgent := func(transport.Peer, transport.Family, string) error { return nil } // kind and family were checked

@@ -59,6 +59,7 @@ func (d *Daemon) stopRoles(ctx context.Context) error {
 	if d.system == nil {
 		return nil
 	}
+	d.leaving.Store(true)
 	release, cancel := context.WithTimeout(ctx, releaseBound)
 	defer cancel()
 	if err := d.service.Close(release); err != nil {
@@ -85,9 +86,13 @@ func (d *Daemon) runnable(specs []actors.RoleSpec) []actors.RoleSpec {
 	return out
 }
 
-// report is what this node tells the leader with every ping.
+// report is what this node tells the leader with every ping. A node that stops
+// runs no role any more, or the leader would hand it back what it has released.
 func (d *Daemon) report(roles []fsm.Role) cluster.HealthReport {
 	writable, since := d.store.Writable()
+	if d.leaving.Load() {
+		roles = nil
+	}
 	return cluster.HealthReport{
 		Node: d.self.Node, Incarnation: d.self.Incarnation, PGWritable: writable, PGWritableFor: since,
 		RunnableRoles: roles, AppliedIndex: d.backend.View().Index, Roles: d.service.Status(),
