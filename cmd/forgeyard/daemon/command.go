@@ -108,7 +108,7 @@ func run(ctx context.Context, cfg config.Config, start Start, version server.Ver
 		defer func() { err = errors.Join(err, f.Close()) }()
 		out.Tracer = f
 	}
-	out.Actors.AllowCrash = os.Getenv(crashEnv) == "1"
+	out.Actors.AllowCrash = os.Getenv(crashEnv) == "1" // harnesses only
 	d := New(cfg, start, out)
 	err = d.Start(ctx)
 	if err == nil {
