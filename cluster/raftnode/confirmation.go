@@ -11,14 +11,15 @@ import (
 // confirmation keeps the newest instant at which this node's view was provably
 // current. It only rises: a proof about the past stays true.
 //
-// A follower's proof has two parts: a confirmed leader answered a ping sent at
-// that instant, and this node has applied what the leader had applied when it
-// answered. Answers whose index is still ahead wait here.
+// A proof has two parts: something answered what was sent at that instant (a
+// majority of voters a leader, a confirmed leader a follower), and this node has
+// applied what was committed then. Answers whose index is still ahead wait here.
 type confirmation struct {
 	newest atomic.Pointer[time.Time]
 
 	mu      sync.Mutex
-	waiting []answer // by index, at most pingsInFlight
+	waiting []answer // in order of arrival, at most pingsInFlight, one for each index
+	applied uint64   // the highest index given to appliedTo
 }
 
 type answer struct {
@@ -47,16 +48,27 @@ func (c *confirmation) raise(t time.Time) {
 	}
 }
 
-// answered records a leader's answer; applied is this node's applied index now.
+// answered records an answer; applied is the index this node had applied to
+// before. The answers that wait longest stay: their index is reached first, so
+// steady load cannot keep every proof out.
 func (c *confirmation) answered(a answer, applied uint64) {
-	if a.index <= applied {
+	if a.index <= applied || a.at.IsZero() {
 		c.raise(a.at)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waiting) == pingsInFlight {
-		c.waiting = c.waiting[1:]
+	if a.index <= c.applied {
+		c.raise(a.at) // reached since the caller looked
+		return
+	}
+	for i, w := range c.waiting {
+		if w.index == a.index || i == pingsInFlight-1 {
+			if a.at.After(w.at) {
+				c.waiting[i] = a
+			}
+			return
+		}
 	}
 	c.waiting = append(c.waiting, a)
 }
@@ -65,6 +77,7 @@ func (c *confirmation) answered(a answer, applied uint64) {
 func (c *confirmation) appliedTo(index uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.applied = max(c.applied, index)
 	rest := c.waiting[:0]
 	for _, a := range c.waiting {
 		if a.index <= index {

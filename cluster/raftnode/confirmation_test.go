@@ -28,8 +28,17 @@ func TestAnswerCountsOnceItsIndexIsApplied(t *testing.T) {
 	c.raise(at(1))
 	c.raise(time.Time{})
 	require.Equal(t, at(3), c.at())
+	// However many come under steady load, those that wait longest are kept.
 	for i := range 3 * pingsInFlight {
-		c.answered(answer{at: at(10 + i), index: 100}, 14)
+		c.answered(answer{at: at(10 + i), index: uint64(100 + i)}, 14)
 	}
 	require.Len(t, c.waiting, pingsInFlight)
+	c.appliedTo(100)
+	require.Equal(t, at(10), c.at())
+	c.answered(answer{at: at(50), index: 101}, 100)
+	c.appliedTo(101)
+	require.Equal(t, at(50), c.at(), "the newest of an index counts")
+	// It may be reached between the caller's look and this call.
+	c.answered(answer{at: at(60), index: 101}, 100)
+	require.Equal(t, at(60), c.at())
 }

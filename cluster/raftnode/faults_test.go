@@ -237,6 +237,56 @@ func TestBarrierBeforeLeadership(t *testing.T) {
 	})
 }
 
+// A leader whose state machine hangs is acknowledged by everyone, but its view is
+// old: it proves nothing, to itself or to those that ping it, until it caught up.
+func TestLeaderThatDoesNotApplyGoesStale(t *testing.T) {
+	for _, voters := range []int{1, 3} {
+		bubble(t, 0, func(t *testing.T, f *fleet) {
+			let := make(chan struct{})
+			var held atomic.Bool
+			leader := f.add()
+			leader.start(bootstrap, func(c *Config) {
+				c.beforeApply = func() {
+					if held.Load() {
+						<-let
+					}
+				}
+			})
+			f.leader()
+			for len(f.nodes) < voters {
+				m := f.add()
+				m.start()
+				f.admit(leader, m)
+				f.promote(leader, m)
+			}
+			fresh := func() bool {
+				for _, m := range f.nodes {
+					if time.Since(m.node.Confirmed()) > cluster.ConfirmationBound {
+						return false
+					}
+				}
+				return true
+			}
+			f.eventually(fresh)
+
+			held.Store(true)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			sent := time.Now()
+			_, err := leader.node.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(leader)})
+			require.True(t, cluster.OutcomeUnknown(err))
+			f.eventually(func() bool { return time.Since(sent) > 2*time.Second })
+			_, leads := leader.node.Leadership()
+			require.True(t, leads, "the majority is there")
+			for _, m := range f.nodes {
+				require.Greater(t, time.Since(m.node.Confirmed()), 2*time.Second-cluster.ConfirmationBound)
+			}
+			close(let)
+			f.eventually(fresh)
+		})
+	}
+}
+
 // An entry of a kind this build does not know: apply stops for good, roles are
 // given up, the leadership is handed over, and nothing is skipped.
 func TestUnknownEntryStopsApplying(t *testing.T) {

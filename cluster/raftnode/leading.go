@@ -84,7 +84,7 @@ func (n *Node) leadLoop() {
 // establish makes a term count. The barrier may take as long as the state
 // machine needs; losing the leadership ends the wait.
 func (n *Node) establish(term uint64) {
-	if err := n.await(n.stop, func() error { return n.raft.Barrier(0).Error() }); err != nil {
+	if err := n.await(n.stop, n.barrier); err != nil {
 		n.cfg.Logger.Info("leadership not established", "term", term, "error", err)
 		return
 	}
@@ -95,6 +95,18 @@ func (n *Node) establish(term uint64) {
 	n.readyTerm.Store(term)
 	n.cfg.Logger.Info("leadership established", "term", term, "index", n.machine.current().Index)
 	n.hints.send()
+}
+
+// barrier returns once everything that was committed before it is applied.
+func (n *Node) barrier() error {
+	b := n.raft.Barrier(0)
+	if err := b.Error(); err != nil {
+		return err
+	}
+	if i, ok := b.(raft.IndexFuture); ok {
+		n.machine.pass(i.Index())
+	}
+	return nil
 }
 
 // handOver gives the leadership of a node that stopped applying to another one:
@@ -133,18 +145,20 @@ func (n *Node) transfer(ctx context.Context) error {
 	return cluster.ErrNoQuorum.Wrap(err, "leadership was not handed over")
 }
 
-// Confirmed implements cluster.Backend.
+// Confirmed implements cluster.Backend. A leader's own proof counts once this
+// node has applied what was committed: where apply hangs, a majority still
+// acknowledges, but the view that guards go by is old.
 func (n *Node) Confirmed() time.Time {
 	if n.failure.Load() != nil || n.stop.Err() != nil {
 		return time.Time{}
 	}
 	if l, leads := n.Leadership(); leads {
-		voters := n.Suffrage().Voters
-		if len(voters) == 1 && voters[0] == n.cfg.Self.Node {
-			n.confirmed.raise(n.cfg.Now()) // its own majority
-		} else {
-			n.confirmed.raise(n.cfg.Transport.Confirmed(l.Term, voters))
+		at := n.cfg.Now()
+		if voters := n.Suffrage().Voters; len(voters) != 1 || voters[0] != n.cfg.Self.Node { // else its own majority
+			at = n.cfg.Transport.Confirmed(l.Term, voters)
 		}
+		// Only this leader commits in its term, so what was committed at that instant is not above its index now.
+		n.confirmed.answered(answer{at: at, index: n.raft.CommitIndex()}, n.machine.passed.Load())
 	}
 	return n.confirmed.at()
 }

@@ -22,9 +22,11 @@ type machine struct {
 
 	view       atomic.Pointer[fsm.View]
 	configured atomic.Uint64 // index of the newest committed configuration entry, 0 while unknown
+	passed     atomic.Uint64 // every entry up to this index has been applied; it only rises
 	published  func(fsm.View)
 	giveUp     func(*cluster.Error)
-	before     func() // called first in Apply
+	caughtUp   func(index uint64) // called when passed has risen to index
+	before     func()             // called first in Apply
 }
 
 // applied is what Apply hands back to the proposer.
@@ -35,10 +37,11 @@ type applied struct {
 
 // newMachine starts with the view that restored is known to have been committed:
 // the library itself learns what is committed only from the next leader.
-func newMachine(restored *fsm.State, published func(fsm.View), giveUp func(*cluster.Error), before func()) *machine {
-	m := &machine{state: fsm.NewState(), published: published, giveUp: giveUp, before: before}
+func newMachine(restored *fsm.State, published func(fsm.View), caughtUp func(uint64), giveUp func(*cluster.Error), before func()) *machine {
+	m := &machine{state: fsm.NewState(), published: published, caughtUp: caughtUp, giveUp: giveUp, before: before}
 	v := restored.View()
 	m.view.Store(&v)
+	m.passed.Store(v.Index)
 	return m
 }
 
@@ -53,6 +56,15 @@ func (m *machine) publish() {
 	}
 	m.view.Store(&v)
 	m.published(v)
+}
+
+// pass notes that everything up to index has been applied. The library shows
+// this machine commands and configurations only: what else it commits counts
+// once a barrier behind it has passed.
+func (m *machine) pass(index uint64) {
+	if raise(&m.passed, index) {
+		m.caughtUp(index)
+	}
 }
 
 // Apply implements raft.FSM.
@@ -71,6 +83,7 @@ func (m *machine) Apply(entry *raft.Log) any {
 	}
 	res, err := m.state.Apply(entry.Index, entry.Term, p)
 	m.publish()
+	m.pass(entry.Index)
 	var rejected *fsm.Rejection
 	if errors.As(err, &rejected) {
 		err = cluster.FromRejection(rejected)
@@ -80,13 +93,24 @@ func (m *machine) Apply(entry *raft.Log) any {
 
 // StoreConfiguration implements raft.ConfigurationStore: it is called for every
 // committed configuration entry.
-func (m *machine) StoreConfiguration(index uint64, _ raft.Configuration) { m.configuredAt(index) }
+func (m *machine) StoreConfiguration(index uint64, _ raft.Configuration) {
+	m.configuredAt(index)
+	if m.stopped == nil {
+		m.pass(index)
+	}
+}
 
-func (m *machine) configuredAt(index uint64) {
+func (m *machine) configuredAt(index uint64) { raise(&m.configured, index) }
+
+// raise reports whether it made x larger.
+func raise(x *atomic.Uint64, to uint64) bool {
 	for {
-		old := m.configured.Load()
-		if index <= old || m.configured.CompareAndSwap(old, index) {
-			return
+		old := x.Load()
+		if to <= old {
+			return false
+		}
+		if x.CompareAndSwap(old, to) {
+			return true
 		}
 	}
 }
@@ -114,6 +138,7 @@ func (m *machine) Restore(r io.ReadCloser) error {
 	}
 	m.state = state
 	m.publish()
+	m.pass(state.View().Index)
 	return nil
 }
 

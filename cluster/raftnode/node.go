@@ -71,7 +71,7 @@ func Open(cfg Config) (*Node, error) {
 }
 
 func (n *Node) start() error {
-	n.machine = newMachine(n.store.found.state, n.viewPublished, n.fail, n.cfg.beforeApply)
+	n.machine = newMachine(n.store.found.state, n.viewPublished, n.confirmed.appliedTo, n.fail, n.cfg.beforeApply)
 	if s := n.store.found.snapshot; s != nil {
 		n.machine.configuredAt(s.ConfigurationIndex)
 	}
@@ -143,7 +143,6 @@ func (n *Node) SetReporter(f func() cluster.HealthReport) { n.reporter.Store(&f)
 
 // viewPublished runs on the library's apply goroutine: it must not block.
 func (n *Node) viewPublished(v fsm.View) {
-	n.confirmed.appliedTo(v.Index)
 	n.store.high.raiseApplied(v.Index)
 	n.hints.send()
 	// A restart must know its members: without them it could neither dial nor admit any.

@@ -93,7 +93,7 @@ func (n *Node) ping(leader fsm.NodeID) {
 		n.cfg.Logger.Debug("control ping failed", "leader", leader, "error", err)
 		return
 	}
-	n.confirmed.answered(answer{at: sent.Add(-reply.Age), index: reply.Index}, n.machine.current().Index)
+	n.confirmed.answered(answer{at: sent.Add(-reply.Age), index: reply.Index}, n.machine.passed.Load())
 }
 
 // handlePing answers only while this node leads with a majority behind it.

@@ -140,7 +140,7 @@ func (n *Node) LinearizableView(ctx context.Context) (cluster.View, error) {
 		if err := n.raft.VerifyLeader().Error(); err != nil {
 			return err
 		}
-		return n.raft.Barrier(0).Error()
+		return n.barrier()
 	})
 	if err != nil {
 		return cluster.View{}, cluster.ErrNoQuorum.Wrap(err, "leadership could not be proved")
