@@ -186,6 +186,17 @@ func TestBadStartsAreRefusedAndChangeNothing(t *testing.T) {
 	t.Run("the copies themselves are good", func(t *testing.T) { veteran.branch(t).start(t).leads() })
 }
 
+// The commands that run processes are as strict about their arguments as the others.
+func TestWrongArgumentsOfProcesses(t *testing.T) {
+	exe := product(t)
+	for _, args := range []string{"daemon extra", "daemon --bogus", "agent extra", "dev bogus", "dev kill", "dev kill a b", "dev --port x", "demo extra"} {
+		o := command(t, exe, environment(), strings.Fields(args)...)
+		require.Equal(t, 2, o.code, "%s: %s", args, o.stderr)
+		require.True(t, strings.HasPrefix(o.stderr, "error: "), o.stderr)
+		require.Empty(t, o.stdout)
+	}
+}
+
 // An agent starts with an agent's certificate only, and leaves no directory otherwise.
 func TestBadAgentStarts(t *testing.T) {
 	s := newSite(t, product(t))

@@ -181,8 +181,10 @@ func args(least, most int, names string) cobra.PositionalArgs {
 // unknownCommand makes cobra's own plain errors usage errors.
 func unknownCommand(root *cobra.Command, err error) error {
 	var known *usageError
-	if !errors.As(err, &known) && strings.HasPrefix(err.Error(), "unknown command") {
-		return usagef("see: "+root.CommandPath()+" --help", "%s", err.Error())
+	for _, plain := range []string{"unknown command", "accepts ", "requires at "} {
+		if !errors.As(err, &known) && strings.HasPrefix(err.Error(), plain) {
+			return usagef("see: "+root.CommandPath()+" --help", "%s", err.Error())
+		}
 	}
 	return err
 }
