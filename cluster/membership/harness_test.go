@@ -73,9 +73,19 @@ func (s *memTokens) RedeemToken(_ context.Context, hash [32]byte, c fsm.ClusterI
 type memAudit struct {
 	mu   sync.Mutex
 	rows []cluster.AuditRecord
+	down bool // PostgreSQL is away: no answer comes
 }
 
-func (a *memAudit) Record(_ context.Context, r cluster.AuditRecord) error {
+func (a *memAudit) Record(ctx context.Context, r cluster.AuditRecord) error {
+	a.mu.Lock()
+	down := a.down
+	a.mu.Unlock()
+	if down {
+		<-ctx.Done()
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.rows = append(a.rows, r)

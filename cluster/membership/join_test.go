@@ -3,7 +3,9 @@
 package membership
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -225,6 +227,41 @@ func TestBootstrapBesideAClusterIsRefused(t *testing.T) {
 		o := f.add()
 		o.start(false)
 		require.NoError(t, m.joiner(o).CheckNoCluster(t.Context()), "a node that belongs to no cluster is no obstacle")
+
+		// Silent seeds, however many, cost one bound, and none when another seed answers.
+		j := m.joiner()
+		for i := range 4 {
+			j.Seeds = append(j.Seeds, fmt.Sprintf("10.0.9.%d:7443", i))
+		}
+		begin := time.Now()
+		require.NoError(t, j.CheckNoCluster(t.Context()))
+		require.LessOrEqual(t, time.Since(begin), joinCall+time.Second)
+		j.Seeds = append(j.Seeds, f.nodes[0].addr)
+		begin = time.Now()
+		require.ErrorIs(t, j.CheckNoCluster(t.Context()), ErrClusterExists)
+		require.Less(t, time.Since(begin), joinCall)
+	})
+}
+
+// The record of an act neither waits long for PostgreSQL nor ends with the caller.
+func TestAuditIsBoundedAndOutlivesTheCaller(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.grow(1)
+		r := f.leader().registrar
+		left, leave := context.WithCancel(t.Context())
+		leave()
+		before := len(f.audit.outcomes("cluster.promote"))
+		_, err := r.Promote(left, PromoteRequest{Node: "nobody"}, "the test")
+		require.ErrorIs(t, err, ErrNoMember)
+		require.Len(t, f.audit.outcomes("cluster.promote"), before+1)
+
+		f.audit.mu.Lock()
+		f.audit.down = true
+		f.audit.mu.Unlock()
+		begin := time.Now()
+		_, err = r.Promote(t.Context(), PromoteRequest{Node: "nobody"}, "the test")
+		require.ErrorIs(t, err, ErrNoMember)
+		require.LessOrEqual(t, time.Since(begin), auditBound)
 	})
 }
 

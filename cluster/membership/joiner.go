@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/forgeyard/forgeyard/cluster"
@@ -47,18 +48,38 @@ func (j *Joiner) Settle(ctx context.Context, joined func() bool) error {
 }
 
 // CheckNoCluster refuses a bootstrap where a seed answers for a cluster (§60):
-// founding a second one beside it would split the fleet. Silent seeds do not stop it.
+// founding a second one beside it would split the fleet. All seeds are asked at once, for 5 s at most;
+// silent ones do not stop it.
 func (j *Joiner) CheckNoCluster(ctx context.Context) error {
+	call, cancel := context.WithTimeout(ctx, joinCall)
+	defer cancel()
+	found := make(chan error, len(j.Seeds))
+	var asked sync.WaitGroup
 	for _, seed := range j.Seeds {
-		var reply joinReply
-		call, cancel := context.WithTimeout(ctx, joinCall)
-		peer, err := j.Control.CallAddr(call, seed, transport.FamilyControl, methodJoin, joinRequest{Step: stepLook, Member: j.Member}, &reply)
-		cancel()
-		if err == nil && reply.View.Initialised() && peer.Node() != j.Member.Node {
-			return ErrClusterExists.Wrap(nil, "seed %s (node %s) belongs to cluster %s", seed, peer.Node(), reply.View.ClusterID)
-		}
+		asked.Go(func() {
+			if err := j.look(call, seed); err != nil {
+				found <- err
+				cancel() // one answer is enough
+			}
+		})
 	}
-	return ctx.Err()
+	asked.Wait()
+	select {
+	case err := <-found:
+		return err
+	default:
+		return ctx.Err()
+	}
+}
+
+// look refuses when the seed answers for a cluster.
+func (j *Joiner) look(ctx context.Context, seed string) error {
+	var reply joinReply
+	peer, err := j.Control.CallAddr(ctx, seed, transport.FamilyControl, methodJoin, joinRequest{Step: stepLook, Member: j.Member}, &reply)
+	if err == nil && reply.View.Initialised() && peer.Node() != j.Member.Node {
+		return ErrClusterExists.Wrap(nil, "seed %s (node %s) belongs to cluster %s", seed, peer.Node(), reply.View.ClusterID)
+	}
+	return nil
 }
 
 func (j *Joiner) repeat(ctx context.Context, req joinRequest, done func(fsm.View) bool) (fsm.View, error) {

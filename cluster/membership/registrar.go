@@ -158,8 +158,12 @@ func admissible(v fsm.View, node fsm.NodeID) error {
 	return nil
 }
 
+// auditBound is how much longer an answer may take while PostgreSQL is down.
+const auditBound = time.Second
+
 // audit records an administrative act, accepted or refused. The act stands
-// without PostgreSQL: the fleet must be administrable while it is down.
+// without PostgreSQL: the fleet must be administrable while it is down. It is
+// recorded also when the caller has left.
 func (r *Registrar) audit(ctx context.Context, actor, action, target, detail string, result error) {
 	rec := cluster.AuditRecord{
 		Actor: actor, Action: action, Target: target, Outcome: "accepted", Detail: detail,
@@ -171,6 +175,8 @@ func (r *Registrar) audit(ctx context.Context, actor, action, target, detail str
 			rec.Outcome = "unknown"
 		}
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditBound)
+	defer cancel()
 	if err := r.cfg.Audit.Record(ctx, rec); err != nil {
 		r.cfg.Logger.Warn("audit record not written", "action", action, "target", target, "outcome", rec.Outcome, "error", err)
 	}
