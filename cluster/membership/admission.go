@@ -19,6 +19,7 @@ import (
 type Knowledge interface {
 	View() cluster.View
 	Suffrage() raftnode.Suffrage
+	CommittedSuffrage() raftnode.Suffrage
 }
 
 // Admission decides per call and stream:

@@ -23,10 +23,17 @@ import (
 type knowledge struct {
 	view     fsm.View
 	suffrage raftnode.Suffrage
+	newest   raftnode.Suffrage // in the log, where it differs from the committed one
 }
 
-func (k *knowledge) View() cluster.View          { return cluster.View{View: k.view} }
-func (k *knowledge) Suffrage() raftnode.Suffrage { return k.suffrage }
+func (k *knowledge) View() cluster.View { return cluster.View{View: k.view} }
+func (k *knowledge) Suffrage() raftnode.Suffrage {
+	if k.newest.Voters != nil {
+		return k.newest
+	}
+	return k.suffrage
+}
+func (k *knowledge) CommittedSuffrage() raftnode.Suffrage { return k.suffrage }
 
 // voters answers vouch calls: true and false are answers, absence is silence.
 type voters map[fsm.NodeID]bool
@@ -121,23 +128,28 @@ func TestUnknownPeerNeedsAMajorityOfKnownVoters(t *testing.T) {
 	all := []fsm.NodeID{self, a, b}
 	for name, x := range map[string]struct {
 		known    []fsm.NodeID
+		newest   []fsm.NodeID // in the log, not committed
 		answers  voters
 		admitted bool
 	}{
-		"two of three, itself included": {all, voters{a: true}, true},
-		"all":                           {all, voters{a: true, b: true}, true},
-		"itself alone":                  {all, voters{}, false},
-		"the others deny":               {all, voters{a: false, b: false}, false},
-		"one confirms, it is no voter":  {[]fsm.NodeID{a, b}, voters{a: true}, false},
-		"both, it is no voter":          {[]fsm.NodeID{a, b}, voters{a: true, b: true}, true},
-		"no configuration at all":       {nil, voters{}, false},
+		"two of three, itself included": {all, nil, voters{a: true}, true},
+		"all":                           {all, nil, voters{a: true, b: true}, true},
+		"itself alone":                  {all, nil, voters{}, false},
+		"the others deny":               {all, nil, voters{a: false, b: false}, false},
+		"one confirms, it is no voter":  {[]fsm.NodeID{a, b}, nil, voters{a: true}, false},
+		"both, it is no voter":          {[]fsm.NodeID{a, b}, nil, voters{a: true, b: true}, true},
+		"no configuration at all":       {nil, nil, voters{}, false},
+		"voters of an open change":      {[]fsm.NodeID{self, a, unknown}, all, voters{b: true}, false},
+		"despite an open change":        {[]fsm.NodeID{self, a}, all, voters{a: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := cluster.NewClusterID()
 				adm := NewAdmission(cluster.Identity{Cluster: c, Node: self}, nil, nil)
 				defer adm.Close()
-				adm.Bind(&knowledge{view: fsm.View{ClusterID: c}, suffrage: raftnode.Suffrage{Voters: x.known}}, x.answers)
+				adm.Bind(&knowledge{
+					view: fsm.View{ClusterID: c}, suffrage: raftnode.Suffrage{Voters: x.known}, newest: raftnode.Suffrage{Voters: x.newest},
+				}, x.answers)
 				peer := transport.Peer{Subject: pki.Node(c, unknown)}
 				require.Error(t, adm.Admit(peer, transport.FamilyRaft, ""), "asked first, admitted later")
 				synctest.Wait()

@@ -94,10 +94,11 @@ func (v *vouching) forget(now time.Time) {
 	}
 }
 
-// inquire asks every voter of the committed configuration known here, over
-// connections that this node dials; this node counts itself.
+// inquire asks every voter of the last committed configuration known here, over
+// connections that this node dials; this node counts itself. An entry of the log
+// that may yet be replaced names no witness.
 func (a *Admission) inquire(e *engine, node fsm.NodeID, q *inquiry) {
-	voters := e.knowledge.Suffrage().Voters
+	voters := e.knowledge.CommittedSuffrage().Voters
 	yes := a.poll(e, voters, node)
 	confirmed := len(voters) > 0 && yes > len(voters)/2
 

@@ -15,7 +15,7 @@ import (
 // says of itself. Once it was and is no longer, another process runs under this
 // identity: the later one wins, this one ends.
 func (n *Node) announceLoop() {
-	changed, unsubscribe := n.hints.subscribe()
+	changed, unsubscribe := n.hints.Subscribe()
 	defer unsubscribe()
 	backoff := announceBackoffMin
 	announced := false
@@ -34,7 +34,7 @@ func (n *Node) announceLoop() {
 		command := n.announcement(v, m, member)
 		wait := announceBackoffMax
 		if command != nil {
-			if err := n.propose(command); err != nil {
+			if err := n.propose(command, changed); err != nil {
 				n.cfg.Logger.Debug("announcement not committed yet", "error", err)
 				wait, backoff = backoff, min(2*backoff, announceBackoffMax)
 			} else {
@@ -83,9 +83,22 @@ func (n *Node) announcement(v fsm.View, m fsm.Member, member bool) fsm.Command {
 	}
 }
 
-func (n *Node) propose(c fsm.Command) error {
+// propose returns nil once this node shows what it had committed: the leader
+// answers before the entry is applied here, and the older view would have the
+// same proposed again.
+func (n *Node) propose(c fsm.Command, changed <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(n.stop, cluster.DefaultRequestTimeout)
 	defer cancel()
-	_, err := n.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: c})
-	return err
+	commit, err := n.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: c})
+	if err != nil {
+		return err
+	}
+	for n.machine.current().Index < commit.Index {
+		select {
+		case <-ctx.Done():
+			return ErrTimeout.Wrap(ctx.Err(), "entry %d is committed, but not applied here", commit.Index)
+		case <-changed:
+		}
+	}
+	return nil
 }

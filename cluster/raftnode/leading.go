@@ -46,7 +46,7 @@ func (n *Node) drainNotifications(transitions <-chan bool) {
 		case <-n.stop.Done():
 			return
 		case <-transitions:
-			n.hints.send()
+			n.hints.Notify()
 			select {
 			case n.turned <- struct{}{}:
 			default:
@@ -71,7 +71,7 @@ func (n *Node) leadLoop() {
 		switch ready := n.readyTerm.Load(); {
 		case !n.leads(term):
 			if ready != 0 && n.readyTerm.CompareAndSwap(ready, 0) {
-				n.hints.send()
+				n.hints.Notify()
 			}
 		case n.failure.Load() != nil:
 			n.handOver()
@@ -94,7 +94,7 @@ func (n *Node) establish(term uint64) {
 	n.reports.clear()
 	n.readyTerm.Store(term)
 	n.cfg.Logger.Info("leadership established", "term", term, "index", n.machine.current().Index)
-	n.hints.send()
+	n.hints.Notify()
 }
 
 // barrier returns once everything that was committed before it is applied.

@@ -21,12 +21,18 @@ type machine struct {
 	stopped error // set at the first entry that cannot be applied; nothing is applied after it
 
 	view       atomic.Pointer[fsm.View]
-	configured atomic.Uint64 // index of the newest committed configuration entry, 0 while unknown
-	passed     atomic.Uint64 // every entry up to this index has been applied; it only rises
+	configured atomic.Pointer[configuration] // the newest committed one, nil while unknown
+	passed     atomic.Uint64                 // every entry up to this index has been applied; it only rises
 	published  func(fsm.View)
 	giveUp     func(*cluster.Error)
 	caughtUp   func(index uint64) // called when passed has risen to index
 	before     func()             // called first in Apply
+}
+
+// configuration is a committed one, with the index of its entry.
+type configuration struct {
+	index    uint64
+	suffrage Suffrage
 }
 
 // applied is what Apply hands back to the proposer.
@@ -93,14 +99,29 @@ func (m *machine) Apply(entry *raft.Log) any {
 
 // StoreConfiguration implements raft.ConfigurationStore: it is called for every
 // committed configuration entry.
-func (m *machine) StoreConfiguration(index uint64, _ raft.Configuration) {
-	m.configuredAt(index)
+func (m *machine) StoreConfiguration(index uint64, c raft.Configuration) {
+	m.configure(&configuration{index: index, suffrage: suffrageOf(c)})
 	if m.stopped == nil {
 		m.pass(index)
 	}
 }
 
-func (m *machine) configuredAt(index uint64) { raise(&m.configured, index) }
+func (m *machine) configure(c *configuration) {
+	for {
+		old := m.configured.Load()
+		if old != nil && c.index <= old.index || m.configured.CompareAndSwap(old, c) {
+			return
+		}
+	}
+}
+
+// configuredAt is the index of the newest committed configuration entry, 0 while unknown.
+func (m *machine) configuredAt() uint64 {
+	if c := m.configured.Load(); c != nil {
+		return c.index
+	}
+	return 0
+}
 
 // raise reports whether it made x larger.
 func raise(x *atomic.Uint64, to uint64) bool {

@@ -26,7 +26,7 @@ type Node struct {
 
 	confirmed confirmation
 	reports   reports
-	hints     *hints
+	hints     cluster.Hints
 	readyTerm atomic.Uint64 // the term whose barrier has passed here; 0 when none
 	failure   atomic.Pointer[cluster.Error]
 	reporter  atomic.Pointer[func() cluster.HealthReport]
@@ -57,7 +57,7 @@ func Open(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		cfg: cfg, store: st, hints: newHints(),
+		cfg: cfg, store: st,
 		turned: make(chan struct{}, 1), remark: make(chan struct{}, 1),
 	}
 	n.reports.clear()
@@ -71,9 +71,9 @@ func Open(cfg Config) (*Node, error) {
 }
 
 func (n *Node) start() error {
-	n.machine = newMachine(n.store.found.state, n.viewPublished, n.confirmed.appliedTo, n.fail, n.cfg.beforeApply)
-	if s := n.store.found.snapshot; s != nil {
-		n.machine.configuredAt(s.ConfigurationIndex)
+	n.machine = newMachine(n.store.found.state, n.viewPublished, n.caughtUp, n.fail, n.cfg.beforeApply)
+	if c := n.store.found.configuration; c != nil {
+		n.machine.configure(c)
 	}
 	var inner raft.LogStore = n.store.bolt
 	if n.cfg.WrapLog != nil {
@@ -85,7 +85,7 @@ func (n *Node) start() error {
 		return err
 	}
 	stable := stableStore{StableStore: n.store.bolt, high: n.store.high, log: n.log, stop: n.stop}
-	snapshots := snapshotStore{SnapshotStore: n.store.snapshots, configured: n.machine.configuredAt}
+	snapshots := snapshotStore{SnapshotStore: n.store.snapshots, configured: n.machine.StoreConfiguration}
 
 	// The library blocks on this channel, so it is read before the library starts.
 	transitions := make(chan bool, 16)
@@ -136,20 +136,25 @@ func (n *Node) View() cluster.View {
 }
 
 // Changes implements cluster.Backend. A hint also follows a change of leadership.
-func (n *Node) Changes() (<-chan struct{}, func()) { return n.hints.subscribe() }
+func (n *Node) Changes() (<-chan struct{}, func()) { return n.hints.Subscribe() }
 
 // SetReporter implements cluster.Backend.
 func (n *Node) SetReporter(f func() cluster.HealthReport) { n.reporter.Store(&f) }
 
 // viewPublished runs on the library's apply goroutine: it must not block.
-func (n *Node) viewPublished(v fsm.View) {
-	n.store.high.raiseApplied(v.Index)
-	n.hints.send()
+func (n *Node) viewPublished(fsm.View) {
+	n.hints.Notify()
 	// A restart must know its members: without them it could neither dial nor admit any.
 	select {
 	case n.remark <- struct{}{}:
 	default:
 	}
+}
+
+// caughtUp runs on the library's apply goroutine: everything up to index is applied.
+func (n *Node) caughtUp(index uint64) {
+	n.store.high.raiseApplied(index)
+	n.confirmed.appliedTo(index)
 }
 
 // fail gives up coordination for good: no confirmation, no leadership. The first cause stays.
@@ -158,7 +163,7 @@ func (n *Node) fail(e *cluster.Error) {
 		return
 	}
 	n.cfg.Logger.Error("coordination given up", "code", e.Code, "error", e, "hint", e.Hint)
-	n.hints.send()
+	n.hints.Notify()
 }
 
 // Close implements cluster.Backend.

@@ -3,6 +3,7 @@
 package raftnode
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -188,5 +189,52 @@ func TestViewSurvivesACrash(t *testing.T) {
 		m.close()
 		m.dir = crashed
 		require.Equal(t, view, m.start().View().View)
+	})
+}
+
+// The committed configuration is what a majority stored, known again at once after
+// a restart; the log may hold a change that never was.
+func TestCommittedSuffrageIsNotTheLogs(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, f *fleet) {
+		leader := f.leader()
+		three := leader.node.Suffrage().Voters
+		next := f.add()
+		next.start()
+		f.propose(leader.node, fsm.AddLearner{ExpectedConfig: leader.node.View().Config, Member: next.describe(next.cfg.Self.Incarnation)})
+		leader.connect(false)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		require.Error(t, leader.node.AddNonvoter(ctx, next.id))
+		require.True(t, leader.node.Suffrage().Contains(next.id))
+		require.False(t, leader.node.CommittedSuffrage().Contains(next.id))
+		require.ElementsMatch(t, three, leader.node.CommittedSuffrage().Voters)
+
+		leader.close()
+		n := leader.start()
+		require.True(t, n.Suffrage().Contains(next.id))
+		require.ElementsMatch(t, three, n.CommittedSuffrage().Voters)
+		require.False(t, n.CommittedSuffrage().Contains(next.id))
+	})
+}
+
+// A follower that applies late announces itself once, not until its view has caught up.
+func TestAnnouncedOnceThoughAppliedLate(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, f *fleet) {
+		leader := f.leader()
+		m := f.others(leader)[0]
+		m.close()
+		let := make(chan struct{})
+		m.start(func(c *Config) { c.beforeApply = func() { <-let } })
+		announced := func() bool {
+			x, _ := leader.node.View().Member(m.id)
+			return x.Incarnation == m.cfg.Self.Incarnation
+		}
+		f.eventually(announced)
+		last := leader.node.LastIndex()
+		begin := time.Now()
+		f.eventually(func() bool { return time.Since(begin) > 2*time.Second })
+		require.Equal(t, last, leader.node.LastIndex())
+		close(let)
+		f.eventually(func() bool { return m.node.View().Index >= last })
 	})
 }

@@ -26,7 +26,7 @@ func (n *Node) Propose(ctx context.Context, p fsm.Proposal) (cluster.Commit, err
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	changed, unsubscribe := n.hints.subscribe()
+	changed, unsubscribe := n.hints.Subscribe()
 	defer unsubscribe()
 	unknown := false
 	for {

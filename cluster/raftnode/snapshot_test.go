@@ -83,8 +83,9 @@ func TestInstalledSnapshotCarriesTheConfiguration(t *testing.T) {
 		n := m.start()
 		require.Less(t, n.raft.LastIndex(), first, "it needs a snapshot")
 		f.eventually(func() bool { return n.View().Index >= leader.node.View().Index })
-		require.NotZero(t, n.machine.configured.Load())
-		require.Equal(t, leader.node.machine.configured.Load(), n.machine.configured.Load())
+		require.NotZero(t, n.machine.configuredAt())
+		require.Equal(t, leader.node.machine.configuredAt(), n.machine.configuredAt())
+		require.ElementsMatch(t, leader.node.Suffrage().Voters, n.CommittedSuffrage().Voters)
 		require.Equal(t, leader.node.View().Epoch, n.View().Epoch)
 
 		f.eventually(func() bool {

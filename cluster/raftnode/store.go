@@ -31,6 +31,8 @@ type contents struct {
 	first, last uint64
 	snapshot    *raft.SnapshotMeta // newest whole one, nil when there is none
 	state       *fsm.State         // the state as of the high-water mark
+
+	configuration *configuration // the newest one known to be committed, nil when there is none
 }
 
 func (c contents) empty() bool { return c.term == 0 && c.last == 0 && c.snapshot == nil }
@@ -167,6 +169,7 @@ func newestSnapshot(snapshots raft.SnapshotStore, c *contents) (*fsm.State, erro
 			continue
 		}
 		c.snapshot = meta
+		c.configuration = &configuration{index: meta.ConfigurationIndex, suffrage: suffrageOf(meta.Configuration)}
 		return state, nil
 	}
 	if damage != nil {
@@ -201,7 +204,13 @@ func readLog(bolt *raftboltdb.BoltStore, state *fsm.State, applied uint64, c *co
 		if entry.Index != i {
 			return fmt.Errorf("entry %d says it is entry %d", i, entry.Index)
 		}
-		if i >= from && i <= applied && entry.Type == raft.LogCommand {
+		if i < from || i > applied {
+			continue
+		}
+		switch entry.Type {
+		case raft.LogConfiguration:
+			c.configuration = &configuration{index: i, suffrage: suffrageOf(raft.DecodeConfiguration(entry.Data))}
+		case raft.LogCommand:
 			p, err := fsm.DecodeProposal(entry.Data)
 			if err != nil {
 				applied = 0 // the state machine meets the same entry and reports it

@@ -27,8 +27,20 @@ func (s Suffrage) Contains(n fsm.NodeID) bool {
 
 // Suffrage returns the newest configuration this node has in its log. It does not block.
 func (n *Node) Suffrage() Suffrage {
-	var s Suffrage
-	for _, server := range n.raft.GetConfiguration().Configuration().Servers {
+	return suffrageOf(n.raft.GetConfiguration().Configuration())
+}
+
+// CommittedSuffrage returns the newest configuration that this node knows to be
+// committed, which the log may have gone beyond; empty while it knows none.
+func (n *Node) CommittedSuffrage() Suffrage {
+	if c := n.machine.configured.Load(); c != nil {
+		return c.suffrage
+	}
+	return Suffrage{}
+}
+
+func suffrageOf(c raft.Configuration) (s Suffrage) {
+	for _, server := range c.Servers {
 		id, err := fsm.ParseNodeID(string(server.ID))
 		if err != nil {
 			continue
@@ -90,7 +102,7 @@ func (n *Node) change(ctx context.Context, request func(prev uint64, wait time.D
 	if err := n.Settled(); err != nil {
 		return err
 	}
-	prev := n.machine.configured.Load()
+	prev := n.machine.configuredAt()
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
@@ -131,7 +143,7 @@ func (n *Node) awaitSettled(ctx context.Context) {
 // once could leave two majorities. MembershipConflict names the voter that has
 // not. It also says so of a voter that has not answered this leader yet.
 func (n *Node) Settled() error {
-	prev := n.machine.configured.Load()
+	prev := n.machine.configuredAt()
 	if prev == 0 {
 		// The library takes 0 for "do not check".
 		return ErrConfigurationMoved.Wrap(nil, "the committed configuration is not known here yet")

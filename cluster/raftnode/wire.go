@@ -4,6 +4,7 @@ package raftnode
 
 import (
 	"errors"
+	"sync"
 
 	"github.com/fxamacker/cbor/v2"
 
@@ -14,13 +15,18 @@ import (
 var ErrMalformed = &cluster.Error{Kind: cluster.IncompatibleVersion, Code: "FY-RAFT-010", Message: "the request cannot be read",
 	Hint: "upgrade the older build"}
 
-// DecodeRequest reads a request's CBOR body within bounds; the transport has
-// bounded its size. ErrMalformed otherwise.
-func DecodeRequest(body []byte, into any) error {
-	mode, err := cbor.DecOptions{
+// requestMode is built once and safe for concurrent use.
+var requestMode = sync.OnceValues(func() (cbor.DecMode, error) {
+	return cbor.DecOptions{
 		DupMapKey: cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden, TagsMd: cbor.TagsForbidden,
 		MaxNestedLevels: 8, MaxArrayElements: 256, MaxMapPairs: 256,
 	}.DecMode()
+})
+
+// DecodeRequest reads a request's CBOR body within bounds; the transport has
+// bounded its size. ErrMalformed otherwise.
+func DecodeRequest(body []byte, into any) error {
+	mode, err := requestMode()
 	if err == nil {
 		err = mode.Unmarshal(body, into)
 	}
