@@ -235,7 +235,7 @@ func TestChaosKillActors(t *testing.T) {
 	}
 	generous := func(c *Config) {
 		c.Budget = Budget{Restarts: 1000, Window: 10 * time.Second}
-		c.NewPlanner = nil
+		c.NewPlanner = NewPlacement(c.Backend.Self().Node, time.Now).Begin
 	}
 	for name, path := range victims {
 		t.Run(name, func(t *testing.T) {

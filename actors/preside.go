@@ -4,41 +4,10 @@ package actors
 
 import (
 	"context"
-	"time"
 
 	"github.com/forgeyard/forgeyard/cluster"
-	"github.com/forgeyard/forgeyard/cluster/placement"
 	"github.com/forgeyard/forgeyard/fsm"
 )
-
-// Planner decides which process owns which role. One Planner serves one
-// leadership and may remember what it saw in it; it is called from one goroutine.
-type Planner interface {
-	// Plan returns the commands to propose now, in order.
-	Plan(view cluster.View, reports []cluster.NodeReport, now time.Time) []fsm.Command
-}
-
-// placementPlanner is cluster/placement with its memory.
-type placementPlanner struct {
-	self    fsm.NodeID
-	since   time.Time // when this leadership began
-	backoff placement.Backoff
-}
-
-func newPlacementPlanner(self fsm.NodeID) func() Planner {
-	return func() Planner { return &placementPlanner{self: self} }
-}
-
-func (p *placementPlanner) Plan(view cluster.View, reports []cluster.NodeReport, now time.Time) []fsm.Command {
-	if p.since.IsZero() {
-		p.since = now
-	}
-	cmds, next := placement.Plan(placement.Input{
-		View: view.View, Self: p.self, Reports: reports, Now: now, LeadingSince: p.since, Backoff: p.backoff,
-	})
-	p.backoff = next
-	return cmds
-}
 
 // preside leads the term until it ends.
 func (l *lead) preside() error {

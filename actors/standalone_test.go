@@ -40,7 +40,10 @@ func runStandalone(t *testing.T, dir string, above fsm.Epoch) fsm.Epoch {
 		}
 	})
 	service.Start()
-	sys, err := Start(Config{Trees: service, Backend: backend, Roles: []RoleSpec{p.spec()}, Tracer: recorder, AllowCrash: true})
+	sys, err := Start(Config{
+		Trees: service, Backend: backend, Roles: []RoleSpec{p.spec()}, NewPlanner: NewPlacement(self.Node, time.Now).Begin,
+		Tracer: recorder, AllowCrash: true,
+	})
 	require.NoError(t, err)
 
 	activeAbove := func(floor fsm.Epoch) fsm.Epoch {

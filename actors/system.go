@@ -31,7 +31,7 @@ type Config struct {
 	Backend cluster.Backend // for the coordination-leader actor
 	Roles   []RoleSpec      // the roles this build can run
 
-	// NewPlanner makes the planner of one leadership; nil means cluster/placement.
+	// NewPlanner makes the planner of one leadership, as Placement.Begin does.
 	NewPlanner func() Planner
 
 	Tracer trace.Tracer     // nil: nothing is traced
@@ -54,9 +54,6 @@ type Config struct {
 const stopGrace = time.Second
 
 func (c Config) withDefaults() Config {
-	if c.NewPlanner == nil {
-		c.NewPlanner = newPlacementPlanner(c.Backend.Self().Node)
-	}
 	if c.Tracer == nil {
 		c.Tracer = trace.Discard
 	}
@@ -115,8 +112,8 @@ type System struct {
 // Start starts the actor system. It returns once the root actor is spawned; the
 // trees follow the committed views.
 func Start(cfg Config) (*System, error) {
-	if cfg.Trees == nil || cfg.Backend == nil {
-		return nil, errors.New("actors: Trees and Backend are needed")
+	if cfg.Trees == nil || cfg.Backend == nil || cfg.NewPlanner == nil {
+		return nil, errors.New("actors: Trees, Backend and NewPlanner are needed")
 	}
 	cfg = cfg.withDefaults()
 	s := &System{

@@ -207,7 +207,7 @@ func final(err error) bool {
 	case cluster.Fenced, cluster.IncompatibleVersion, cluster.MembershipConflict, cluster.JoinRejected:
 		return true
 	}
-	return false
+	return e.Code == cluster.CodeDatabaseAhead || e.Code == cluster.CodeDatabaseHistory
 }
 
 // pause waits, or returns why the tree ends.

@@ -190,6 +190,8 @@ func TestBringUpGivesUp(t *testing.T) {
 		"outage":           {always(outage), nil, outage.Code, false},
 		"untyped":          {nil, always(errTest), CodeNotActive, false},
 		"fence in the way": {always(foreign), nil, foreign.Code, true},
+		"database ahead":   {always(&cluster.Error{Kind: cluster.StorageFailure, Code: cluster.CodeDatabaseAhead}), nil, cluster.CodeDatabaseAhead, true},
+		"database history": {always(&cluster.Error{Kind: cluster.StorageFailure, Code: cluster.CodeDatabaseHistory}), nil, cluster.CodeDatabaseHistory, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &probe{role: role, raise: c.raise, reconcile: c.reconcile}
@@ -352,7 +354,7 @@ func TestStartRefusesBadSpecs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			backend := newScript()
-			_, err := Start(Config{Backend: backend, Trees: cluster.NewService(cluster.ServiceConfig{Backend: backend}), Roles: specs})
+			_, err := Start(Config{Backend: backend, Trees: cluster.NewService(cluster.ServiceConfig{Backend: backend}), Roles: specs, NewPlanner: func() Planner { return idle{} }})
 			require.ErrorContains(t, err, "actors: ")
 		})
 	}

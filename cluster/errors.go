@@ -98,6 +98,10 @@ func (e *Error) Wrap(err error, format string, args ...any) *Error {
 // raises the generation; further grants would climb over the fence and hide it.
 const CodeDatabaseAhead = "FY-DB-006"
 
+// CodeDatabaseHistory is the release code of a role whose database fence was
+// raised on another history of PostgreSQL; it too needs the operator.
+const CodeDatabaseHistory = "FY-DB-007"
+
 // The errors of guards and of the service. Packages add their own beside the code that returns them.
 var (
 	// ErrFenced (FENCED): the epoch is no longer, or not yet, the current one (§95).

@@ -29,7 +29,7 @@ var (
 	// ErrDatabaseAhead (FY-DB-006): the fence is above the committed epoch at the same generation.
 	ErrDatabaseAhead = &cluster.Error{Kind: cluster.StorageFailure, Code: cluster.CodeDatabaseAhead, Message: "the database fence is above the committed epoch", Hint: "Raft state was lost or a second fleet uses this database: stop the other fleet, or raise the cluster's generation; until then the role stays unassigned"}
 	// ErrDatabaseHistory (FY-DB-007): PostgreSQL's system identifier or timeline changed under the fence.
-	ErrDatabaseHistory = &cluster.Error{Kind: cluster.StorageFailure, Code: "FY-DB-007", Message: "PostgreSQL is on another history than the fence", Hint: "a standby was promoted or a backup restored: verify that no acknowledged work is missing, then raise the cluster's generation"}
+	ErrDatabaseHistory = &cluster.Error{Kind: cluster.StorageFailure, Code: cluster.CodeDatabaseHistory, Message: "PostgreSQL is on another history than the fence", Hint: "a standby was promoted or a backup restored: verify that no acknowledged work is missing, then raise the cluster's generation"}
 	// ErrUnknown (FY-DB-008): the write may or may not have happened.
 	ErrUnknown = &cluster.Error{Kind: cluster.StorageFailure, Code: "FY-DB-008", Message: "the outcome of a write is unknown", Hint: "read the truth before retrying", OutcomeUnknown: true}
 	// ErrMigrationLocked (FY-DB-009): another migrator kept the lock.

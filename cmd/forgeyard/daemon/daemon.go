@@ -70,7 +70,7 @@ type Daemon struct {
 	admission *membership.Admission
 	directory *membership.Directory
 	service   *cluster.Service
-	planner   *planner
+	planner   *actors.Placement
 	observer  *health.Observer
 	scheduler *scheduler.Scheduler
 	sessions  *runner.Sessions

@@ -33,10 +33,10 @@ func (d *Daemon) startRoles(context.Context) error {
 	})
 	report := func() cluster.HealthReport { return d.report(roles) }
 	d.backend.SetReporter(report)
-	d.planner = &planner{self: d.self.Node, now: d.out.Now}
+	d.planner = actors.NewPlacement(d.self.Node, d.out.Now)
 	d.observe(report)
 	cfg := d.out.Actors
-	cfg.Trees, cfg.Backend, cfg.Roles, cfg.NewPlanner = d.service, d.backend, specs, d.planner.begin
+	cfg.Trees, cfg.Backend, cfg.Roles, cfg.NewPlanner = d.service, d.backend, specs, d.planner.Begin
 	cfg.Tracer, cfg.Logger, cfg.Now, cfg.Exit = d.out.Tracer, d.log, d.out.Now, d.out.Exit
 	system, err := actors.Start(cfg)
 	if err != nil {

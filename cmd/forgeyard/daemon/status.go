@@ -22,7 +22,7 @@ const (
 // observe starts to watch leader and members.
 func (d *Daemon) observe(report func() cluster.HealthReport) {
 	_, election, _ := d.cfg.Cluster.Timers.Scaled()
-	cfg := health.Config{Coordination: d.backend, Own: report, Backoff: d.planner.delays, Election: election, Now: d.out.Now}
+	cfg := health.Config{Coordination: d.backend, Own: report, Backoff: d.planner.Delays, Election: election, Now: d.out.Now}
 	if d.endpoint != nil {
 		cfg.Ask, cfg.Probe = d.askFacts, d.echo
 	}
