@@ -63,7 +63,6 @@ var (
 	ErrBadRequest = &Fault{Status: http.StatusBadRequest, Code: "FY-API-001", Message: "the request is malformed"}
 	ErrNotFound   = &Fault{Status: http.StatusNotFound, Code: "FY-API-002", Message: "no such thing", Hint: "list what exists; names, ids and unique prefixes are accepted"}
 	ErrTooLarge   = &Fault{Status: http.StatusRequestEntityTooLarge, Code: "FY-API-003", Message: fmt.Sprintf("the body is larger than %d bytes", MaxBody)}
-	ErrDenied     = &Fault{Status: http.StatusForbidden, Code: "FY-API-004", Message: "the caller lacks the permission for this"}
 )
 
 // RequestIDHeader carries the id under which the server logs a request.

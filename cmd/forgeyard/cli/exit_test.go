@@ -66,7 +66,7 @@ func TestCLIExitCodes(t *testing.T) {
 		{"Internal", promote(kind(cluster.Internal)), "cluster promote x", ExitFailed},
 		{"outcome unknown", promote(unknown), "cluster promote x", ExitUnknown},
 		{"daemon's own failure", promote(errors.New("boom")), "cluster promote x", ExitUnknown},
-		{"permission", promote(access.ErrDenied), "cluster promote x", ExitDenied},
+		{"permission", promote(&access.Fault{Status: http.StatusForbidden, Code: "FY-TEST-001", Message: "denied"}), "cluster promote x", ExitDenied},
 		{"connection cut while changing", fleet{"GET /v1/cluster/status": degraded(), "POST /v1/cluster/promote": cut}, "cluster promote x", ExitUnknown},
 		{"connection cut while reading", fleet{"GET /v1/cluster/roles": cut}, "cluster roles", ExitFailed},
 		{"not found", fleet{}, "run show x", ExitFailed},
