@@ -60,3 +60,22 @@ func TestCallCarriesAnswersAndErrors(t *testing.T) {
 	require.True(t, own.Remote)
 	require.False(t, own.OutcomeUnknown)
 }
+
+// A method that strangers may call takes small bodies only.
+func TestHandlerWithASmallBound(t *testing.T) {
+	ca := authority(t)
+	a, b := node(t, ca), node(t, ca)
+	knows(a, b)
+	const bound = 16 << 10
+	largest := make(chan int, 2)
+	b.HandleUpTo(transport.FamilyControl, "join", bound, func(_ context.Context, _ transport.Peer, body []byte) (any, error) {
+		largest <- len(body)
+		return true, nil
+	})
+	require.NoError(t, a.Call(soon(t), b.id, transport.FamilyControl, "join", make([]byte, bound-16), nil))
+	require.LessOrEqual(t, <-largest, bound)
+	err := a.Call(soon(t), b.id, transport.FamilyControl, "join", make([]byte, bound+1), nil)
+	require.ErrorIs(t, err, &transport.Error{Code: transport.CodeTooLarge})
+	require.ErrorIs(t, b.refused.next(t), &transport.Error{Code: transport.CodeTooLarge})
+	require.Empty(t, largest, "the handler did not run")
+}

@@ -147,6 +147,13 @@ func (d *dialer) finish(k dialKey, a *attempt) {
 	close(a.done)
 }
 
+// failed is how many attempts in a row have failed.
+func (d *dialer) failed(k dialKey) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failures[k].n
+}
+
 // attempt makes one connection and then serves it.
 func (e *Endpoint) attempt(k dialKey, a *attempt) {
 	a.c, a.err = e.connect(k)
@@ -159,7 +166,7 @@ func (e *Endpoint) attempt(k dialKey, a *attempt) {
 func (e *Endpoint) connect(k dialKey) (*conn, *Error) {
 	ctx, cancel := context.WithTimeout(e.ctx, 2*e.limits.Handshake)
 	defer cancel()
-	addr, err := resolveAddr(ctx, k.addr)
+	addr, err := resolveAddr(ctx, k.addr, e.dials.failed(k))
 	if err != nil {
 		return nil, &Error{Code: CodeNetwork, Message: "address " + k.addr, Err: err}
 	}
@@ -175,8 +182,10 @@ func (e *Endpoint) connect(k dialKey) (*conn, *Error) {
 	return c, nil
 }
 
-// resolveAddr turns host:port into an address; only a name costs a lookup.
-func resolveAddr(ctx context.Context, s string) (net.Addr, error) {
+// resolveAddr turns host:port into an address; only a name costs a lookup. Of a
+// name's addresses each attempt takes the next: the first may be of a family or
+// an interface on which nobody answers.
+func resolveAddr(ctx context.Context, s string, attempt int) (net.Addr, error) {
 	if ap, err := netip.ParseAddrPort(s); err == nil {
 		return net.UDPAddrFromAddrPort(ap), nil
 	}
@@ -195,5 +204,7 @@ func resolveAddr(ctx context.Context, s string) (net.Addr, error) {
 	if len(ips) == 0 {
 		return nil, errors.New("the name has no address")
 	}
-	return net.UDPAddrFromAddrPort(netip.AddrPortFrom(ips[0].Unmap(), uint16(n))), nil
+	return net.UDPAddrFromAddrPort(netip.AddrPortFrom(inTurn(ips, attempt).Unmap(), uint16(n))), nil
 }
+
+func inTurn(ips []netip.Addr, attempt int) netip.Addr { return ips[attempt%len(ips)] }

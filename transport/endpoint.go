@@ -72,6 +72,7 @@ type Endpoint struct {
 	gate     gate
 	peers    registry
 	dials    dialer
+	refusals refusalLog
 	routes   routes
 	resolver atomic.Pointer[func(fsm.NodeID) (string, bool)]
 }
@@ -175,7 +176,9 @@ func (e *Endpoint) rejected(remote net.Addr, peer pki.Subject, err *Error) {
 	if e.ctx.Err() != nil {
 		return
 	}
-	e.log.Warn("peer refused", "remote", remote, "peer", peer, "by_peer", err.Remote, "error", err)
+	if more, ok := e.refusals.note(refusalKey{peer, err.Code, err.Remote}, time.Now()); ok {
+		e.log.Warn("peer refused", "remote", remote, "peer", peer, "by_peer", err.Remote, "error", err, "unsaid_before", more)
+	}
 	if e.cfg.Rejected != nil {
 		e.cfg.Rejected(remote, peer, err)
 	}

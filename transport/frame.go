@@ -49,14 +49,17 @@ func readHeader(r io.Reader) (Family, int, error) {
 	return fam, int(n), nil
 }
 
-// readFrame reads one frame that must be of the family.
-func readFrame(r io.Reader, want Family) ([]byte, error) {
+// readFrame reads one frame that must be of the family and hold at most so many bytes.
+func readFrame(r io.Reader, want Family, most int) ([]byte, error) {
 	fam, n, err := readHeader(r)
 	if err != nil {
 		return nil, err
 	}
 	if fam != want {
 		return nil, Refuse(CodeWrongFamily, "a frame of family %s on a stream of family %s", fam, want)
+	}
+	if n > most {
+		return nil, Refuse(CodeTooLarge, "%d bytes, at most %d here", n, most)
 	}
 	return readPayload(r, n)
 }

@@ -26,7 +26,7 @@ func TestFrameRoundTrip(t *testing.T) {
 			payload := bytes.Repeat([]byte{3}, n)
 			b, err := appendFrame(nil, fam, payload)
 			require.NoError(t, err)
-			got, err := readFrame(bytes.NewReader(b), fam)
+			got, err := readFrame(bytes.NewReader(b), fam, fam.MaxFrame())
 			require.NoError(t, err)
 			require.True(t, bytes.Equal(payload, got))
 		}
@@ -57,11 +57,11 @@ func TestFrameRejects(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := readFrame(bytes.NewReader(c.b), FamilyRaft)
+			_, err := readFrame(bytes.NewReader(c.b), FamilyRaft, FamilyRaft.MaxFrame())
 			require.ErrorIs(t, err, &Error{Code: c.want})
 		})
 	}
-	_, err := readFrame(bytes.NewReader(nil), FamilyRaft)
+	_, err := readFrame(bytes.NewReader(nil), FamilyRaft, FamilyRaft.MaxFrame())
 	require.Equal(t, io.EOF, err, "a stream that ends between frames is no fault")
 }
 
@@ -95,7 +95,7 @@ func FuzzFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, fam := range families() {
 			r := bytes.NewReader(b)
-			payload, err := readFrame(r, fam)
+			payload, err := readFrame(r, fam, fam.MaxFrame())
 			if err != nil {
 				var e *Error
 				if !errors.As(err, &e) && err != io.EOF { //nolint:errorlint // the bare end

@@ -25,26 +25,39 @@ type route struct {
 	method string
 }
 
+// served is a handler and the largest body it is given, in bytes.
+type served struct {
+	handle Handler
+	max    int
+}
+
 // routes says who serves what.
 type routes struct {
 	mu      sync.RWMutex
-	calls   map[route]Handler
+	calls   map[route]served
 	streams map[Family]StreamHandler
 }
 
 func (r *routes) init() {
-	r.calls, r.streams = map[route]Handler{}, map[Family]StreamHandler{}
+	r.calls, r.streams = map[route]served{}, map[Family]StreamHandler{}
 }
 
 // Handle serves a method of a family, replacing any earlier handler; nil ends it.
 func (e *Endpoint) Handle(fam Family, method string, h Handler) {
+	e.HandleUpTo(fam, method, fam.MaxFrame(), h)
+}
+
+// HandleUpTo is Handle for a method whose bodies are small: a call with more
+// than maxBody bytes is refused before they are read. What peers may call that
+// are no members should be bounded so.
+func (e *Endpoint) HandleUpTo(fam Family, method string, maxBody int, h Handler) {
 	e.routes.mu.Lock()
 	defer e.routes.mu.Unlock()
 	if h == nil {
 		delete(e.routes.calls, route{fam, method})
 		return
 	}
-	e.routes.calls[route{fam, method}] = h
+	e.routes.calls[route{fam, method}] = served{h, min(maxBody, fam.MaxFrame())}
 }
 
 // HandleStream serves the streams of a family, replacing any earlier handler; nil ends it.
@@ -58,7 +71,7 @@ func (e *Endpoint) HandleStream(fam Family, h StreamHandler) {
 	e.routes.streams[fam] = h
 }
 
-func (r *routes) call(fam Family, method string) Handler {
+func (r *routes) call(fam Family, method string) served {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.calls[route{fam, method}]
@@ -214,18 +227,18 @@ func (e *Endpoint) serveCall(s *Stream, open opening) {
 		return
 	}
 	h := e.routes.call(s.fam, open.Method)
-	if h == nil {
+	if h.handle == nil {
 		e.refuse(s, Refuse(CodeNoHandler, "method %q of family %s", open.Method, s.fam))
 		return
 	}
-	body, err := s.ReadFrame(ctx)
+	body, err := s.readUpTo(ctx, h.max)
 	if err != nil {
 		if !errors.Is(err, io.EOF) {
 			e.refuseStream(s, asError(err))
 		}
 		return
 	}
-	resp, err := h(ctx, s.c.peer, body)
+	resp, err := h.handle(ctx, s.c.peer, body)
 	status, out := byte(statusOK), []byte(nil)
 	if err == nil {
 		out, err = e.encodeAnswer(s.fam, resp)

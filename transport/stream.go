@@ -33,9 +33,14 @@ func (s *Stream) SetPriority(urgency int8) { s.qs.SetPriority(urgency, true) }
 // ReadFrame reads one frame; io.EOF after the peer's last one. It is bounded by
 // ctx and by the family's MaxFrame, and returns an *Error otherwise.
 func (s *Stream) ReadFrame(ctx context.Context) ([]byte, error) {
+	return s.readUpTo(ctx, s.fam.MaxFrame())
+}
+
+// readUpTo is ReadFrame with a bound of its own, in bytes.
+func (s *Stream) readUpTo(ctx context.Context, most int) ([]byte, error) {
 	var b []byte
 	err := s.bounded(ctx, s.qs.SetReadDeadline, func() (err error) {
-		b, err = readFrame(s.qs, s.fam)
+		b, err = readFrame(s.qs, s.fam, most)
 		return err
 	})
 	return b, err

@@ -56,6 +56,8 @@ func (voters) CallAddr(context.Context, string, transport.Family, string, any, a
 
 func (voters) Handle(transport.Family, string, transport.Handler) {}
 
+func (voters) HandleUpTo(transport.Family, string, int, transport.Handler) {}
+
 func TestAdmission(t *testing.T) {
 	c := cluster.NewClusterID()
 	self, voter, learner, observer := cluster.NewNodeID(), cluster.NewNodeID(), cluster.NewNodeID(), cluster.NewNodeID()

@@ -20,6 +20,9 @@ const (
 	methodHere = "here" // the leader asks whether a joiner really listens
 )
 
+// maxJoin bounds a join request, in bytes: strangers may send it.
+const maxJoin = 16 << 10
+
 // joinStep is what a joiner asks for.
 type joinStep uint8
 

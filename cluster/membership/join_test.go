@@ -329,3 +329,14 @@ func TestTokensAreNeverPrinted(t *testing.T) {
 	require.False(t, strings.Contains(token.String(), string(token)[len(tokenPrefix):]))
 	require.NotEqual(t, token, newToken())
 }
+
+func TestJoinRequestIsSmall(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.grow(1)
+		m := f.add()
+		m.start(false)
+		req := joinRequest{Step: stepLook, Member: m.member(), Token: strings.Repeat("x", maxJoin)}
+		_, err := m.endpoint.CallAddr(t.Context(), f.nodes[0].addr, transport.FamilyControl, methodJoin, req, nil)
+		require.ErrorIs(t, err, &transport.Error{Code: transport.CodeTooLarge})
+	})
+}

@@ -38,6 +38,7 @@ type Control interface {
 	Call(ctx context.Context, to fsm.NodeID, family transport.Family, method string, req, resp any) error
 	CallAddr(ctx context.Context, addr string, family transport.Family, method string, req, resp any) (transport.Peer, error)
 	Handle(family transport.Family, method string, h transport.Handler)
+	HandleUpTo(family transport.Family, method string, maxBody int, h transport.Handler)
 }
 
 // Config describes a Registrar.
@@ -72,7 +73,7 @@ func Start(cfg Config) *Registrar {
 	r := &Registrar{cfg: cfg, joins: limiter{now: cfg.Now}, poke: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
-	cfg.Control.Handle(transport.FamilyControl, methodJoin, r.handleJoin)
+	cfg.Control.HandleUpTo(transport.FamilyControl, methodJoin, maxJoin, r.handleJoin)
 	cfg.Control.Handle(transport.FamilyControl, methodHere, r.handleHere)
 	cfg.Control.Handle(transport.FamilyControl, methodVouch, r.handleVouch)
 	cfg.Control.Handle(transport.FamilyControl, methodPromote, r.handlePromote)
