@@ -56,10 +56,11 @@ func (p Process) Run(ctx context.Context, t Task, output io.Writer) Exit {
 		defer close(killed)
 		p.killOn(ctx, cmd.Process.Pid, ended)
 	}()
-	err = cmd.Wait()
-	close(ended)
-	<-killed
-	killGroup(cmd.Process.Pid, syscall.SIGKILL)
+	err = reap(cmd, func() {
+		close(ended)
+		<-killed
+		killGroup(cmd.Process.Pid, syscall.SIGKILL)
+	})
 	late := time.AfterFunc(drainBound, func() { _ = r.Close() })
 	<-drained
 	late.Stop()

@@ -34,10 +34,10 @@ type SessionsConfig struct {
 // Sessions serve the agents that linked to this daemon. Leases are read from and
 // written to the database only, so that any other daemon can go on with them.
 type Sessions struct {
-	cfg  SessionsConfig
-	log  *slog.Logger
-	wake chan struct{}
-	door chan struct{} // one hello at a time, so that live and the database agree on an agent's newest link
+	cfg   SessionsConfig
+	log   *slog.Logger
+	wake  chan struct{}
+	doors doors // one hello of an agent at a time, so that live and the database agree on its newest link
 
 	mu   sync.Mutex
 	live map[string]*session // by agent id
@@ -52,7 +52,7 @@ func NewSessions(cfg SessionsConfig) *Sessions {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Sessions{cfg: cfg, log: cfg.Logger, wake: make(chan struct{}, 1), door: make(chan struct{}, 1), live: map[string]*session{}}
+	return &Sessions{cfg: cfg, log: cfg.Logger, wake: make(chan struct{}, 1), live: map[string]*session{}}
 }
 
 // Wake hints that orders for agents of this daemon may be waiting. It never blocks.
@@ -198,12 +198,11 @@ func admissible(agent string, h *Hello) error {
 // register makes the link the agent's current one, in the database and here,
 // and closes an older one.
 func (s *Sessions) register(ctx context.Context, l *session, h Hello) (Welcome, error) {
-	select {
-	case s.door <- struct{}{}:
-		defer func() { <-s.door }()
-	case <-ctx.Done():
-		return Welcome{}, ctx.Err()
+	leave, err := s.doors.enter(ctx, l.agent)
+	if err != nil {
+		return Welcome{}, err
 	}
+	defer leave()
 	welcome, err := s.record(ctx, l, h)
 	if err != nil {
 		return Welcome{}, err

@@ -167,3 +167,27 @@ func FuzzDecodeMessage(f *testing.F) {
 		}
 	})
 }
+
+// Hellos of one agent wait for each other; those of others do not.
+func TestDoorsAreOnePerAgent(t *testing.T) {
+	var d doors
+	leave, err := d.enter(t.Context(), "a")
+	require.NoError(t, err)
+	other, err := d.enter(t.Context(), "b")
+	require.NoError(t, err)
+	other()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = d.enter(gone, "a")
+	require.ErrorIs(t, err, context.Canceled)
+	in := make(chan func())
+	go func() {
+		leave, _ := d.enter(t.Context(), "a")
+		in <- leave
+	}()
+	require.Eventually(t, func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.byAgent["a"].at == 2 }, 10*time.Second, time.Millisecond)
+	require.Empty(t, in)
+	leave()
+	(<-in)()
+	require.Empty(t, d.byAgent, "nothing is remembered")
+}

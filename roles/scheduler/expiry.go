@@ -49,7 +49,7 @@ func (s *Scheduler) tick(ctx context.Context, g cluster.RoleGuard) (more bool, e
 
 // A lease that some agent is just extending or completing is skipped, and
 // looked at again next time. The job goes back to its old place in the queue,
-// or fails with its last attempt.
+// or fails with its last attempt; one whose end was asked for is cancelled.
 const expireSQL = `
 WITH moment AS MATERIALIZED (SELECT coordination.clock() AS now), over AS (
   SELECT l.id, l.job_id, l.agent_id, l.reason FROM forge.leases l, moment
@@ -58,12 +58,13 @@ WITH moment AS MATERIALIZED (SELECT coordination.clock() AS now), over AS (
   UPDATE forge.leases l SET state = 'expired', ended_at = moment.now,
          reason = CASE WHEN over.reason = '' THEN 'agent ' || over.agent_id || ' did not extend it in time' ELSE over.reason END
     FROM over, moment WHERE l.id = over.id
-  RETURNING l.id, l.job_id, l.reason), voided AS (
+  RETURNING l.id, l.job_id, l.reason, l.cancel_requested_at IS NOT NULL AS cancelled), voided AS (
   UPDATE forge.dispatch d SET state = 'void' FROM ended WHERE d.lease_id = ended.id AND d.state = 'open')
 UPDATE forge.jobs j
-   SET state = CASE WHEN j.attempt < j.attempt_limit THEN 'queued' ELSE 'failed' END,
-       reason = CASE WHEN j.attempt < j.attempt_limit THEN '' ELSE 'attempt ' || j.attempt || ' of ' || j.attempt_limit || ': ' || ended.reason END,
-       finished_at = CASE WHEN j.attempt < j.attempt_limit THEN NULL ELSE moment.now END
+   SET state = CASE WHEN ended.cancelled THEN 'cancelled' WHEN j.attempt < j.attempt_limit THEN 'queued' ELSE 'failed' END,
+       reason = CASE WHEN ended.cancelled THEN 'cancelled: ' || ended.reason WHEN j.attempt < j.attempt_limit THEN ''
+                     ELSE 'attempt ' || j.attempt || ' of ' || j.attempt_limit || ': ' || ended.reason END,
+       finished_at = CASE WHEN j.attempt < j.attempt_limit AND NOT ended.cancelled THEN NULL ELSE moment.now END
   FROM ended, moment WHERE j.id = ended.job_id AND j.state = 'leased'`
 
 // expire ends up to BatchSize leases whose time is over. The clock is advanced

@@ -93,6 +93,27 @@ func utc(at []time.Time) []time.Time {
 	return at
 }
 
+// A job whose end was asked for does not run again because its agent was lost first.
+func TestExpiryOfACancelledLeaseQueuesNothing(t *testing.T) {
+	p := newPlane(t, Config{Tick: time.Hour})
+	g := p.lead()
+	p.agent("a", 1)
+	run := p.submit(1, func(_ int, j *runner.JobSpec) { j.AttemptLimit = 3 })
+	require.Equal(t, 1, p.batch(g))
+	lease := all[string](p, activeLeases)[0]
+	asked, err := runner.CancelLease(t.Context(), p.store, lease)
+	require.NoError(t, err)
+	require.True(t, asked)
+	p.end(lease)
+	p.expireNow(g)
+	doc, err := runner.Get(t.Context(), p.store, run)
+	require.NoError(t, err)
+	require.Equal(t, runner.JobCancelled, doc.Jobs[0].State)
+	require.Contains(t, doc.Jobs[0].Reason, "cancelled: agent a did not extend it in time")
+	require.Equal(t, runner.LeaseExpired, doc.Jobs[0].Leases[0].State)
+	require.Zero(t, p.batch(g), "nothing is queued")
+}
+
 // TestExpiryRequeuesUntilTheLimit shows that a lease whose time is over ends,
 // its job is queued at its old place with the next attempt, and fails with the last one.
 func TestExpiryRequeuesUntilTheLimit(t *testing.T) {
