@@ -62,6 +62,12 @@ func (e *Endpoint) openStream(ctx context.Context, fam Family, connect func(cont
 			return s, c.peer, nil
 		}
 		// Nothing but the opening was sent, so trying again on a new connection is safe.
+		if endsConnection(err) { // the streams of a connection hear of its end a moment before it counts as dead
+			select {
+			case <-c.qc.Context().Done():
+			case <-ctx.Done():
+			}
+		}
 		var told *Error
 		if try > 0 || c.alive() || errors.As(err, &told) && told.Final() {
 			return nil, c.peer, err
@@ -70,7 +76,10 @@ func (e *Endpoint) openStream(ctx context.Context, fam Family, connect func(cont
 }
 
 func (e *Endpoint) openOn(ctx context.Context, c *conn, fam Family) (*Stream, error) {
-	s, first, err := e.begin(ctx, c, fam, opening{})
+	// With the time in it the first packet is large enough for a restarted peer
+	// to answer that it does not know the connection; to tiny ones it is silent.
+	deadline, _ := ctx.Deadline()
+	s, first, err := e.begin(ctx, c, fam, opening{Timeout: time.Until(deadline)})
 	if err != nil {
 		return nil, err
 	}

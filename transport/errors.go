@@ -152,6 +152,16 @@ func classify(err error) error {
 	return &Error{Code: CodeNetwork, Err: err}
 }
 
+// endsConnection reports whether an error of a stream is that of its whole connection.
+func endsConnection(err error) bool {
+	var (
+		tr    *quic.TransportError
+		idle  *quic.IdleTimeoutError
+		reset *quic.StatelessResetError
+	)
+	return errors.As(err, &tr) || errors.As(err, &idle) || errors.As(err, &reset)
+}
+
 // cryptoErrorBase is where QUIC puts TLS alerts among its transport error codes (RFC 9001 §4.8).
 const (
 	cryptoErrorBase          = 0x100
