@@ -77,42 +77,55 @@ func (r *Registrar) handlePromote(ctx context.Context, from transport.Peer, body
 }
 
 // promote commits the intent, then gives the vote. A crash between the two is
-// finished by the next leader's repair.
-func (r *Registrar) promote(ctx context.Context, req PromoteRequest) (Promoted, error) {
+// finished by the next leader's repair. Both steps are repeated while the
+// configuration moves under them: another node may be joining at the same time.
+func (r *Registrar) promote(ctx context.Context, req PromoteRequest) (p Promoted, err error) {
+	if err = untilSettled(ctx, func() error {
+		p, err = r.intend(ctx, req)
+		return err
+	}); err != nil {
+		return Promoted{}, err
+	}
+	if err := untilSettled(ctx, func() error { return r.cfg.Engine.AddVoter(ctx, p.Node) }); err != nil {
+		return Promoted{}, err
+	}
+	r.cfg.Logger.Info("member promoted", "node", p.Node, "name", p.Name, "already", p.Already)
+	p.Config, p.Voters = r.cfg.Engine.View().Config, len(r.cfg.Engine.Suffrage().Voters)
+	return p, nil
+}
+
+// intend commits that the member is a voter, if it may become one and is none yet.
+func (r *Registrar) intend(ctx context.Context, req PromoteRequest) (Promoted, error) {
 	v := r.cfg.Engine.View()
 	m, err := Resolve(v.View, req.Node)
 	if err != nil {
 		return Promoted{}, err
 	}
-	already := m.Role == fsm.Voter
-	if !already {
-		if err := CanPromote(r.progress(m), r.cfg.Protocol); err != nil {
-			return Promoted{}, err
-		}
-		// Before the intent is committed: a vote that cannot be given now is refused, not left pending.
-		if err := r.cfg.Engine.Settled(); err != nil {
-			return Promoted{}, err
-		}
-		if _, err := r.propose(ctx, fsm.PromoteVoter{ExpectedConfig: v.Config, Node: m.Node}); err != nil {
-			return Promoted{}, err
-		}
+	p := Promoted{Node: m.Node, Name: m.Name, Already: m.Role == fsm.Voter}
+	if p.Already {
+		return p, nil
 	}
-	if err := r.giveVote(ctx, m.Node); err != nil {
+	if err := CanPromote(r.progress(m), r.cfg.Protocol); err != nil {
 		return Promoted{}, err
 	}
-	r.cfg.Logger.Info("member promoted", "node", m.Node, "name", m.Name, "already", already)
-	return Promoted{
-		Node: m.Node, Name: m.Name, Config: r.cfg.Engine.View().Config,
-		Voters: len(r.cfg.Engine.Suffrage().Voters), Already: already,
-	}, nil
+	// Before the intent is committed: a vote that cannot be given now is refused, not left pending.
+	if err := r.cfg.Engine.Settled(); err != nil {
+		return Promoted{}, err
+	}
+	_, err = r.propose(ctx, fsm.PromoteVoter{ExpectedConfig: v.Config, Node: m.Node})
+	return p, err
 }
 
-// giveVote repeats while the library's configuration settles from an earlier change.
-func (r *Registrar) giveVote(ctx context.Context, node fsm.NodeID) error {
+// settlePause is how long a configuration that moved gets before it is read again.
+const settlePause = 20 * time.Millisecond
+
+// untilSettled repeats f while a configuration that moved between reading and
+// proposing is all that stops it, for as long as a request may take.
+func untilSettled(ctx context.Context, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, cluster.DefaultRequestTimeout)
 	defer cancel()
 	for {
-		err := r.cfg.Engine.AddVoter(ctx, node)
+		err := f()
 		if err == nil || !isConflict(err) {
 			return err
 		}
@@ -123,6 +136,3 @@ func (r *Registrar) giveVote(ctx context.Context, node fsm.NodeID) error {
 		}
 	}
 }
-
-// settlePause is the wait before a configuration change is tried again.
-const settlePause = 20 * time.Millisecond

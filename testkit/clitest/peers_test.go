@@ -160,8 +160,10 @@ func TestMalformedFrames(t *testing.T) {
 		require.Equal(t, c.want, code, name)
 		d.logged(fy(c.want))
 	}
-	status, fields := conn.call(transport.FamilyControl, "join", map[int]any{1: 2, 2: strings.Repeat("x", 100_000)})
-	require.EqualValues(t, 1, status, "a join with a token of 100 kB: %v", fields)
+	_, err = conn.ask(append(frame(control, 1, open), frame(control, 1, encoded(t, map[int]any{1: 2, 2: strings.Repeat("x", 100_000)}))...))
+	code, closed := reason(err)
+	require.True(t, closed, "a join with a token of 100 kB")
+	require.Equal(t, transport.CodeTooLarge, code)
 	require.NoError(t, conn.Context().Err(), "the connection lives on")
 	d.healthy()
 }
