@@ -47,7 +47,7 @@ func joinBySnapshot(t *testing.T, size int, timer time.Duration, socket func(int
 }
 
 func TestSnapshotOverLoopback(t *testing.T) {
-	joinBySnapshot(t, 4<<20, realTimer, func(int) net.PacketConn { return loopback(t) }, func() {}, func(*member, uint64, []fsm.NodeID) {})
+	joinBySnapshot(t, 1<<20, realTimer, func(int) net.PacketConn { return loopback(t) }, func() {}, func(*member, uint64, []fsm.NodeID) {})
 }
 
 // TestSnapshotDoesNotStallHeartbeat: on a link that the snapshot fills for
