@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/mattn/go-isatty"
 	"golang.org/x/term"
 )
 
@@ -28,7 +27,7 @@ type IO struct {
 func System() IO {
 	s := IO{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(),
-		InTTY: isatty.IsTerminal(os.Stdin.Fd()), OutTTY: isatty.IsTerminal(os.Stdout.Fd()),
+		InTTY: term.IsTerminal(int(os.Stdin.Fd())), OutTTY: term.IsTerminal(int(os.Stdout.Fd())),
 	}
 	if s.OutTTY {
 		if w, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
