@@ -10,6 +10,7 @@ import (
 
 	"github.com/forgeyard/forgeyard/cluster/access"
 	"github.com/jackc/pgx/v5"
+	"github.com/oklog/ulid/v2"
 )
 
 // Bounds of List, in runs.
@@ -66,6 +67,10 @@ func List(ctx context.Context, db Database, limit int) ([]Run, error) {
 
 // Get returns one run with its jobs and their leases; access.ErrNotFound when there is none.
 func Get(ctx context.Context, db Database, id string) (Run, error) {
+	// PostgreSQL would refuse a NUL or a byte that is not UTF-8, and the client would read of an internal error.
+	if _, err := ulid.ParseStrict(id); err != nil {
+		return Run{}, access.ErrNotFound.Because("no run %.64q", id)
+	}
 	var run Run
 	var jobs []Job
 	leases := map[string][]Lease{}

@@ -76,7 +76,7 @@ func TestRunRoutes(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	require.Equal(t, first.Jobs, decode(body).Jobs)
 
-	for path, want := range map[string]int{"/v1/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV": 404, "/v1/runs/x": 404, "/v1/runs?limit=0": 400, "/v1/runs?limit=x": 400, "/v1/runs?limit=201": 400} {
+	for path, want := range map[string]int{"/v1/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV": 404, "/v1/runs/x": 404, "/v1/runs/%00": 404, "/v1/runs/%ff%fe": 404, "/v1/runs?limit=0": 400, "/v1/runs?limit=x": 400, "/v1/runs?limit=201": 400} {
 		status, body = a.call("GET", path, "")
 		require.Equal(t, want, status, path+body)
 	}
