@@ -31,8 +31,8 @@ func Run(ctx context.Context, io IO, deps Deps, args []string) int {
 	a := &app{io: io}
 	root := a.tree(deps)
 	root.SetArgs(args)
-	if err := root.ExecuteContext(ctx); err != nil {
-		return a.report(unknownCommand(root, err))
+	if ran, err := root.ExecuteContextC(ctx); err != nil {
+		return a.report(unknownCommand(ran, err))
 	}
 	return ExitOK
 }
@@ -178,12 +178,12 @@ func args(least, most int, names string) cobra.PositionalArgs {
 	}
 }
 
-// unknownCommand makes cobra's own plain errors usage errors.
-func unknownCommand(root *cobra.Command, err error) error {
+// unknownCommand makes cobra's own plain errors usage errors that point at the help of the command meant.
+func unknownCommand(c *cobra.Command, err error) error {
 	var known *usageError
 	for _, plain := range []string{"unknown command", "accepts ", "requires at "} {
 		if !errors.As(err, &known) && strings.HasPrefix(err.Error(), plain) {
-			return usagef("see: "+root.CommandPath()+" --help", "%s", err.Error())
+			return usagef("see: "+c.CommandPath()+" --help", "%s", err.Error())
 		}
 	}
 	return err

@@ -137,15 +137,15 @@ func (p *painter) job(j runner.Job) []cell {
 		strconv.Itoa(j.Priority), time.Duration(j.Timeout).String(), strings.Join(j.Argv, " "))...)
 }
 
-// maxTail is how many output tails of failed jobs are shown; -o json has all of them.
+// maxTail is how many output tails are shown; -o json has all of them.
 const maxTail = 3
 
-// tails shows what failed jobs last wrote.
+// tails shows what failed jobs last wrote, and what the only job of a run did.
 func (p *painter) tails(jobs []runner.Job) {
 	shown := 0
 	for _, j := range jobs {
 		n := len(j.Leases)
-		if j.State != runner.JobFailed || n == 0 || j.Leases[n-1].OutputTail == "" {
+		if (j.State != runner.JobFailed && len(jobs) > 1) || n == 0 || j.Leases[n-1].OutputTail == "" {
 			continue
 		}
 		if shown++; shown > maxTail {

@@ -23,7 +23,7 @@ const (
 // fetch reads what is watched: the document and how to draw it.
 type fetch func(ctx context.Context) (doc any, draw func(*painter), err error)
 
-// watch follows until ctx ends, which is how a watch ends well. A failed read
+// watch follows until ctx ends, which is how a watch ends well: silently. A failed read
 // is shown and tried again: an outage is when somebody watches.
 func (a *app) watch(ctx context.Context, read fetch) error {
 	show := a.watchLines()
@@ -38,14 +38,14 @@ func (a *app) watch(ctx context.Context, read fetch) error {
 	for {
 		doc, draw, err := read(ctx)
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return verdict{ExitInterrupted}
 		}
 		if err := show(doc, draw, err); err != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return verdict{ExitInterrupted}
 		case <-tick.C:
 		}
 	}

@@ -63,7 +63,7 @@ func Command(version server.Version) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file (default: $FORGEYARD_CONFIG, "+strings.Join(config.SearchPath(), ", ")+")")
 	cmd.Flags().BoolVar(&bootstrap, "bootstrap", false, "create a new cluster with this node as its first voter; refused over existing state")
-	cmd.Flags().StringVar(&tokenFile, "join-token-file", "", "file with the token that `forgeyard cluster add` printed")
+	cmd.Flags().StringVar(&tokenFile, "join-token-file", "", "`file` with the token that forgeyard cluster add printed")
 	for _, s := range config.Settings() {
 		cmd.Flags().String(s.Flag, "", s.Doc)
 	}

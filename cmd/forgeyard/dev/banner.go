@@ -48,7 +48,7 @@ func printBanner(out io.Writer, f *fleet.Fleet, exe string) {
 	nodes := f.Nodes()
 	fmt.Fprintf(out, "API         %s\n", nodes[0].Endpoint())
 	fmt.Fprintf(out, "Logs        %s/node-*/daemon.log\n", f.Dir())
-	fmt.Fprintf(out, "This shell  eval \"$(%s dev env)\"\n", exe)
+	fmt.Fprintf(out, "2nd shell   eval \"$(%s dev env)\"\n", exe)
 	fmt.Fprintln(out, "Try next:")
 	for _, s := range suggestions(nodes[0].Name, nodes[len(nodes)-1].Name) {
 		fmt.Fprintf(out, "  %-45s %s\n", s.command, s.why)

@@ -155,7 +155,7 @@ func run(ctx context.Context, out io.Writer, o runOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "forgeyard dev  - 3 nodes + PostgreSQL on this machine (%s)\n", keepText(temporary, dir))
+	fmt.Fprintf(out, "forgeyard dev  - 3 daemons, %d agents and a PostgreSQL on this machine (%s)\n", o.agents, keepText(temporary, dir))
 	if left != "" {
 		fmt.Fprintf(out, "  - removed %s, which a killed fleet had left\n", left)
 	}

@@ -28,7 +28,7 @@ func runExample(ctx context.Context, out io.Writer, f *fleet.Fleet) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "  > example    run %s: %d jobs that check this module (cmd/forgeyard/examples/selfbuild.ron)\n", run.ID, len(spec.Jobs))
+	fmt.Fprintf(out, "  > example    run %s: %d jobs that check this module\n", run.ID, len(spec.Jobs))
 	if run, err = f.WaitRun(ctx, run.ID); err != nil {
 		return err
 	}
