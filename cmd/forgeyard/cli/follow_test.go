@@ -133,6 +133,7 @@ func watched(t *testing.T, tty bool, writes int, docs ...any) string {
 	code := Run(ctx, IO{In: strings.NewReader(""), Out: out, Err: &errs, OutTTY: tty, InTTY: tty, Width: 100, Environ: []string{"NO_COLOR=1"}}, Deps{},
 		[]string{"cluster", "status", "--watch", "--endpoint", url})
 	require.Equal(t, ExitInterrupted, code, errs.String())
+	require.Empty(t, errs.String(), "Ctrl-C is how a watch ends well")
 	return out.text.String()
 }
 
