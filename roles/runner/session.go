@@ -54,7 +54,7 @@ func (l *session) post(m Message) {
 
 // serve returns why the link ended, after its goroutines have.
 func (l *session) serve(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { l.cut(errors.New("the daemon is stopping")) })
+	stop := context.AfterFunc(ctx, func() { l.cut(fmt.Errorf("the connection or the daemon ended: %w", context.Cause(ctx))) })
 	defer stop()
 	var parts sync.WaitGroup
 	parts.Go(func() { l.cut(l.read()) })

@@ -15,6 +15,9 @@ import (
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
 
+// agentNice is the nice value of agents and their jobs.
+const agentNice = 10
+
 // agentParty is what the relay calls every agent.
 const agentParty = "agents"
 
@@ -62,6 +65,11 @@ func (a *Agent) Start() error {
 		return err
 	}
 	a.proc = p
+	// Jobs share this machine with the daemons: a build that takes every core
+	// must not starve the fleet's timers.
+	if err := syscall.Setpriority(syscall.PRIO_PGRP, p.PID(), agentNice); err != nil {
+		return fmt.Errorf("%s: lower its priority: %w", a.Name, err)
+	}
 	return nil
 }
 
