@@ -23,7 +23,7 @@ type Config struct {
 	Admin    Admin      `ron:"admin"`
 	Postgres Postgres   `ron:"postgres"`
 	Roles    []fsm.Role `ron:"roles" choices:"SchedulerLeader,ReleaseCoordinator,DeploymentCoordinator,MigrationCoordinator" doc:"coordinated roles that this daemon can run"`
-	DataDir  string     `ron:"data_dir" doc:"directory of identity/, raft/, cache/ and deploy/"`
+	DataDir  string     `ron:"data_dir" doc:"directory of identity/ and raft/"`
 	Log      Log        `ron:"log"`
 }
 
