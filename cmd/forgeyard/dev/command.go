@@ -67,15 +67,20 @@ func Command() *cobra.Command {
 	return cmd
 }
 
+// runningFleet asks the fleet that this user runs now how it is.
+func runningFleet() (Status, error) {
+	c, err := connect()
+	if err != nil {
+		return Status{}, err
+	}
+	return c.status()
+}
+
 func statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "status", Short: "Show the processes of the running fleet", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := connect()
-			if err != nil {
-				return err
-			}
-			s, err := c.status()
+			s, err := runningFleet()
 			if err != nil {
 				return err
 			}
@@ -105,11 +110,7 @@ func envCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "env", Short: "Print shell settings: eval \"$(forgeyard dev env)\"", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := connect()
-			if err != nil {
-				return err
-			}
-			s, err := c.status()
+			s, err := runningFleet()
 			if err != nil {
 				return err
 			}
