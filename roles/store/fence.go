@@ -44,17 +44,18 @@ func authorityOf(g cluster.RoleGuard) authority {
 // level. A callback that returns an error (pgx.ErrNoRows among them) hides the
 // commit's answer, so it makes the outcome unknown: let callbacks note what
 // they saw and return nil.
-func (s *Store) Fenced(ctx context.Context, g cluster.RoleGuard, fill func(*pgx.Batch)) error {
+func (s *Store) Fenced(ctx context.Context, g cluster.RoleGuard, fill func(*pgx.Batch)) (err error) {
+	op, end := s.operation(ctx, OperationWrite, g)
+	defer func() { end(err) }()
 	if err := g.Check(); err != nil {
 		return err
 	}
 	ctx, cancel := underGuard(ctx, g)
 	defer cancel()
-	err := s.sendFenced(ctx, s.fenced, authorityOf(g), g.Check, fill)
+	err = s.sendFenced(ctx, s.fenced, authorityOf(g), op.sending(g), fill)
 	switch Classify(err) {
 	case Lost, Unknown:
 		g.Lost(err)
-		s.cfg.Logger.Warn("epoch lost at a fenced write", "role", g.Role(), "generation", g.Generation(), "epoch", g.Epoch(), "outcome", Classify(err), "err", err)
 	}
 	return err
 }
@@ -92,13 +93,15 @@ func underGuard(ctx context.Context, g cluster.RoleGuard) (context.Context, cont
 // role calls it on a timer, so that a lost fence is noticed without a write. On
 // FENCED the guard is revoked. It writes nothing, so any other failure (the
 // database is down) costs nothing and says nothing about the epoch.
-func (s *Store) AssertFence(ctx context.Context, g cluster.RoleGuard) error {
+func (s *Store) AssertFence(ctx context.Context, g cluster.RoleGuard) (err error) {
+	op, end := s.operation(ctx, OperationAssert, g)
+	defer func() { end(err) }()
 	if err := g.Check(); err != nil {
 		return err
 	}
 	ctx, cancel := underGuard(ctx, g)
 	defer cancel()
-	err := s.sendFenced(ctx, s.reserved, authorityOf(g), g.Check, nil)
+	err = s.sendFenced(ctx, s.reserved, authorityOf(g), op.sending(g), nil)
 	if Classify(err) == Lost {
 		g.Lost(err)
 	}
@@ -118,7 +121,9 @@ const (
 //
 // ErrDatabaseAhead and ErrDatabaseHistory are final until an operator acts: the
 // role must stay unassigned. cluster.ErrFenced: a later owner exists.
-func (s *Store) RaiseFence(ctx context.Context, g cluster.RoleGuard) error {
+func (s *Store) RaiseFence(ctx context.Context, g cluster.RoleGuard) (err error) {
+	op, end := s.operation(ctx, OperationRaise, g)
+	defer func() { end(err) }()
 	ctx, cancel := underGuard(ctx, g)
 	defer cancel()
 	ctx, cancelBudget := context.WithTimeout(ctx, raiseBudget)
@@ -127,6 +132,7 @@ func (s *Store) RaiseFence(ctx context.Context, g cluster.RoleGuard) error {
 		if err := g.CheckGranted(); err != nil {
 			return err
 		}
+		op.Sent = true
 		err := s.raise(ctx, authorityOf(g))
 		switch code := state(err); {
 		case err == nil:

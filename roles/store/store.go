@@ -33,6 +33,11 @@ type Config struct {
 
 	Logger *slog.Logger     // nil = discard
 	Now    func() time.Time // nil = time.Now; must carry the monotonic clock
+
+	// Observe is told of each fenced operation once, when its outcome is known,
+	// before the operation returns: it counts and traces, must not block, and is
+	// called concurrently. ctx is the caller's. nil = nobody.
+	Observe func(ctx context.Context, op Operation)
 }
 
 // reservedConns serve raising, asserting and probing alone, so that no amount
@@ -68,6 +73,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Observe == nil {
+		cfg.Observe = func(context.Context, Operation) {}
 	}
 	s := &Store{cfg: cfg}
 	var err error
