@@ -15,6 +15,10 @@ CREATE TABLE forge.agents (
     build      text NOT NULL DEFAULT '',
     first_seen timestamptz NOT NULL DEFAULT coordination.clock(),
     last_seen  timestamptz NOT NULL DEFAULT coordination.clock(),
+    drain_requested_at timestamptz,                  -- nothing new is leased to it
+    unaccepted         smallint NOT NULL DEFAULT 0,  -- leases in a row that it never accepted
+    quarantined_at     timestamptz,                  -- nothing is leased to it until an operator clears this
+    quarantine_reason  text NOT NULL DEFAULT '',
     CHECK ((link IS NULL) = (node IS NULL))
 ) WITH (fillfactor = 70);
 
@@ -24,11 +28,20 @@ CREATE TABLE forge.runs (
     name            text NOT NULL CHECK (length(name) BETWEEN 1 AND 128),
     idempotency_key text UNIQUE CHECK (length(idempotency_key) BETWEEN 1 AND 128),
     request_digest  bytea NOT NULL CHECK (length(request_digest) = 32),
+    queue           text COLLATE "C" NOT NULL DEFAULT 'default' CHECK (length(queue) BETWEEN 1 AND 64),
+    source          bytea CHECK (length(source) = 32),    -- SHA-256 of the stored source tree; NULL: none
+    submitted_by    text NOT NULL DEFAULT '',
     submitted_at    timestamptz NOT NULL DEFAULT coordination.clock()
 );
 
--- What is to run, and how far it has come. Leader-owned: attempt, and the moves of state to
--- 'leased' and to 'queued'. Runner-owned: the moves to a terminal state by completion. The rest is the client's.
+-- What is to run, and how far it has come.
+--
+--   blocked -> queued -> leased -> succeeded | failed | cancelled
+--      |                 |    ^
+--      +-> skipped       +-> backoff (a failed attempt that is repeated later)
+--
+-- Leader-owned: attempt, and every move of state but those out of 'leased' that end an attempt
+-- with a result. Runner-owned: these. The rest is the client's.
 CREATE TABLE forge.jobs (
     id            text COLLATE "C" PRIMARY KEY CHECK (length(id) = 26),   -- ULID
     seq           bigint GENERATED ALWAYS AS IDENTITY,                    -- queue order; no wall clock decides it
@@ -39,19 +52,34 @@ CREATE TABLE forge.jobs (
     labels        text[] NOT NULL DEFAULT '{}',                           -- an agent must carry all of them
     priority      smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -100 AND 100),
     timeout_ms    integer NOT NULL CHECK (timeout_ms BETWEEN 1 AND 86400000),
-    attempt_limit smallint NOT NULL DEFAULT 3 CHECK (attempt_limit BETWEEN 1 AND 10),
+    queue         text COLLATE "C" NOT NULL DEFAULT 'default' CHECK (length(queue) BETWEEN 1 AND 64), -- its run's
+    needs         text[] NOT NULL DEFAULT '{}',                           -- names of jobs of the run that must succeed first
+    needed        boolean NOT NULL DEFAULT false,                         -- some job of the run needs this one
+    unmet         smallint NOT NULL DEFAULT 0,                            -- needs that have not succeeded yet; -1: one never will
+    outputs       jsonb NOT NULL DEFAULT '[]' CHECK (jsonb_typeof(outputs) = 'array'), -- [{"name","path"}] kept when it succeeds
+    attempt_limit smallint NOT NULL DEFAULT 3 CHECK (attempt_limit BETWEEN 1 AND 10), -- of leases, lost ones among them
     attempt       smallint NOT NULL DEFAULT 0,                            -- leases made so far
+    retries       smallint NOT NULL DEFAULT 0 CHECK (retries BETWEEN 0 AND 9), -- how often a failed attempt is repeated
+    failures      smallint NOT NULL DEFAULT 0,                            -- attempts that failed so far
+    not_before    timestamptz,                                            -- in 'backoff': when it may be queued again
+    queued_at     timestamptz NOT NULL DEFAULT coordination.clock(),      -- since when it could have been leased
+    cancel_requested_at timestamptz,
     state         text NOT NULL DEFAULT 'queued',
     reason        text NOT NULL DEFAULT '',                               -- why it is not 'succeeded'
     finished_at   timestamptz,
     UNIQUE (run_id, name),
-    CONSTRAINT jobs_state CHECK (state IN ('queued', 'leased', 'succeeded', 'failed', 'cancelled')),
+    CONSTRAINT jobs_state CHECK (state IN ('blocked', 'queued', 'leased', 'backoff', 'succeeded', 'failed', 'cancelled', 'skipped')),
     CONSTRAINT jobs_attempt_limit CHECK (attempt BETWEEN 0 AND attempt_limit),
-    CONSTRAINT jobs_finished CHECK ((finished_at IS NULL) = (state IN ('queued', 'leased')))
+    CONSTRAINT jobs_backoff CHECK (state <> 'backoff' OR not_before IS NOT NULL),
+    CONSTRAINT jobs_finished CHECK ((finished_at IS NULL) = (state IN ('blocked', 'queued', 'leased', 'backoff')))
 ) WITH (fillfactor = 80);
 
--- Scanned in this order by the lease loop, and by a new leader that rebuilds the queue.
-CREATE INDEX jobs_queue ON forge.jobs (priority DESC, seq) WHERE state = 'queued';
+-- Each queue in its order; scanned by the lease loop, and by a new leader that rebuilds what it knows. Every index
+-- of what the scheduler still has to do is partial, so that finished jobs cost it nothing.
+CREATE INDEX jobs_queue ON forge.jobs (queue, priority DESC, seq) WHERE state = 'queued';
+CREATE INDEX jobs_settled ON forge.jobs (id) WHERE state = 'blocked' AND unmet <= 0;
+CREATE INDEX jobs_backoff ON forge.jobs (not_before) WHERE state = 'backoff';
+CREATE INDEX jobs_cancel ON forge.jobs (id) WHERE cancel_requested_at IS NOT NULL AND finished_at IS NULL;
 
 -- The right of one agent to run one attempt. Leader-owned: the row's making, job_id, attempt,
 -- agent_id, epoch, generation, and the move of state to 'expired'. Client-owned: cancel_requested_at.
@@ -75,6 +103,8 @@ CREATE TABLE forge.leases (
     exit_code           integer,
     duration_ms         bigint CHECK (duration_ms >= 0),
     output_tail         bytea CHECK (length(output_tail) <= 65536),
+    log_bytes           bigint NOT NULL DEFAULT 0, -- of its log, stored so far
+    log_final           boolean NOT NULL DEFAULT false, -- no more will come
     reason              text NOT NULL DEFAULT '',
     ended_at            timestamptz,
     CONSTRAINT leases_attempt_once UNIQUE (job_id, attempt),
@@ -117,7 +147,7 @@ CREATE TABLE forge.tick (
 INSERT INTO forge.tick (at, epoch, generation) VALUES (coordination.clock(), 0, 0);
 
 CREATE TRIGGER jobs_born_queued BEFORE INSERT ON forge.jobs
-    FOR EACH ROW WHEN (NEW.attempt <> 0 OR NEW.state <> 'queued')
+    FOR EACH ROW WHEN (NEW.attempt <> 0 OR NEW.state NOT IN ('queued', 'blocked') OR (NEW.state = 'queued') <> (NEW.unmet = 0))
     EXECUTE FUNCTION coordination.require_fence('1');
 CREATE TRIGGER jobs_leader_columns BEFORE UPDATE OF attempt ON forge.jobs
     FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');

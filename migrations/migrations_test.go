@@ -109,7 +109,7 @@ func TestAppRoleIsPowerless(t *testing.T) {
 		+ (SELECT count(*) FROM pg_proc WHERE pg_get_userbyid(proowner) = current_user)`).Scan(&owned))
 	require.Zero(t, owned)
 	for _, sql := range []string{
-		"TRUNCATE forge.leases", "DELETE FROM forge.leases", "ALTER TABLE forge.leases DISABLE TRIGGER ALL", "DROP TABLE forge.leases",
+		"TRUNCATE forge.leases", "DELETE FROM forge.agents", "DELETE FROM coordination.audit", "ALTER TABLE forge.leases DISABLE TRIGGER ALL", "DROP TABLE forge.leases",
 		"UPDATE coordination.fence SET epoch = epoch + 1", "INSERT INTO coordination.fence DEFAULT VALUES", "DELETE FROM coordination.fence",
 		"UPDATE coordination.cluster SET generation = 2", "SELECT coordination.claim('x')", "UPDATE coordination.audit SET actor = ''",
 		"SELECT coordination.fence_stands(1::smallint, 1, 1, '', '')", "SET ROLE forgeyard_owner", "SET session_replication_role = replica",
@@ -119,6 +119,11 @@ func TestAppRoleIsPowerless(t *testing.T) {
 	} {
 		_, err := c.Exec(t.Context(), sql)
 		require.Equal(t, "42501", sqlstate(err), "%s: %v", sql, err)
+	}
+	// What retention prunes may be deleted by the fenced leader and by nobody else.
+	for _, table := range []string{"log_chunks", "artifacts", "outbox", "dispatch", "leases", "jobs", "runs"} {
+		_, err := c.Exec(t.Context(), "DELETE FROM forge."+table)
+		require.Equal(t, "FY002", sqlstate(err), "%s: %v", table, err)
 	}
 }
 

@@ -1,0 +1,81 @@
+-- What jobs leave behind and what happened: logs, artifacts and the outbox of events. The bytes are in the CAS;
+-- the rows say which of them belong to what, and so keep them from being collected.
+
+-- +goose Up
+
+-- One stored piece of an attempt's log. Runner-owned; written once, in order, without gaps.
+CREATE TABLE forge.log_chunks (
+    lease_id uuid NOT NULL REFERENCES forge.leases,
+    start    bigint NOT NULL CHECK (start >= 0),          -- offset of its first byte in the log
+    length   integer NOT NULL CHECK (length > 0),         -- of the bytes before compression
+    digest   bytea NOT NULL CHECK (length(digest) = 32),  -- SHA-256 of the stored form: one zstd frame
+    at       timestamptz NOT NULL DEFAULT coordination.clock(),
+    PRIMARY KEY (lease_id, start)
+);
+
+-- One declared output of an attempt, kept. Runner-owned; written once, while the lease is active.
+CREATE TABLE forge.artifacts (
+    lease_id uuid NOT NULL REFERENCES forge.leases,
+    name     text COLLATE "C" NOT NULL CHECK (length(name) BETWEEN 1 AND 128),
+    run_id   text COLLATE "C" NOT NULL REFERENCES forge.runs,
+    job_id   text COLLATE "C" NOT NULL REFERENCES forge.jobs,
+    path     text NOT NULL,                               -- where it was, and is put back, under the working directory
+    digest   bytea NOT NULL CHECK (length(digest) = 32),  -- SHA-256 of the stored form: a tar in zstd
+    size     bigint NOT NULL CHECK (size >= 0),           -- of the stored form
+    at       timestamptz NOT NULL DEFAULT coordination.clock(),
+    PRIMARY KEY (lease_id, name)
+);
+CREATE INDEX artifacts_run ON forge.artifacts (run_id);
+
+-- What happened, in the transaction in which it happened. A reader takes rows below pg_snapshot_xmin only, in the order
+-- (xid, seq): so it misses none, though transactions commit out of order.
+CREATE TABLE forge.outbox (
+    xid    xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    seq    bigint GENERATED ALWAYS AS IDENTITY,
+    key    text UNIQUE CHECK (length(key) <= 128),         -- of an event that several writers may report: kept once
+    at     timestamptz NOT NULL DEFAULT coordination.clock(),
+    kind   text NOT NULL CHECK (length(kind) BETWEEN 1 AND 64),
+    run_id text COLLATE "C",
+    job_id text COLLATE "C",
+    data   jsonb NOT NULL DEFAULT '{}',
+    PRIMARY KEY (xid, seq)
+);
+CREATE INDEX outbox_run ON forge.outbox (run_id, xid, seq) WHERE run_id IS NOT NULL;
+
+-- Every change of a job's state is an event, whoever makes it: by trigger, so that none can be forgotten.
+-- +goose StatementBegin
+CREATE FUNCTION forge.jobs_born() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO forge.outbox (kind, run_id, job_id, data)
+  SELECT 'job.' || n.state, n.run_id, n.id, jsonb_build_object('name', n.name) FROM born n ORDER BY n.seq;
+  RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER jobs_born AFTER INSERT ON forge.jobs REFERENCING NEW TABLE AS born
+    FOR EACH STATEMENT EXECUTE FUNCTION forge.jobs_born();
+
+-- +goose StatementBegin
+CREATE FUNCTION forge.jobs_moved() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO forge.outbox (kind, run_id, job_id, data)
+  SELECT 'job.' || n.state, n.run_id, n.id,
+         jsonb_build_object('name', n.name, 'attempt', n.attempt) ||
+         CASE WHEN n.reason = '' THEN '{}' ELSE jsonb_build_object('reason', n.reason) END
+    FROM moved n JOIN was o USING (id) WHERE n.state <> o.state ORDER BY n.seq;
+  RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER jobs_moved AFTER UPDATE ON forge.jobs REFERENCING OLD TABLE AS was NEW TABLE AS moved
+    FOR EACH STATEMENT EXECUTE FUNCTION forge.jobs_moved();
+
+GRANT SELECT, INSERT ON forge.log_chunks, forge.artifacts, forge.outbox TO forgeyard_app;
+
+-- Retention: the scheduler's leader deletes what has ended long ago, in bounded batches.
+GRANT DELETE ON forge.log_chunks, forge.artifacts, forge.outbox, forge.dispatch, forge.leases, forge.jobs, forge.runs TO forgeyard_app;
+CREATE TRIGGER runs_pruned BEFORE DELETE ON forge.runs FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
+CREATE TRIGGER jobs_pruned BEFORE DELETE ON forge.jobs FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
+CREATE TRIGGER leases_pruned BEFORE DELETE ON forge.leases FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
+CREATE TRIGGER dispatch_pruned BEFORE DELETE ON forge.dispatch FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
+CREATE TRIGGER outbox_pruned BEFORE DELETE ON forge.outbox FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
+CREATE TRIGGER artifacts_pruned BEFORE DELETE ON forge.artifacts FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
+CREATE TRIGGER log_chunks_pruned BEFORE DELETE ON forge.log_chunks FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
