@@ -19,6 +19,7 @@ var rejected = map[fsm.RejectCode]Error{
 	fsm.RejectMember:        {Kind: MembershipConflict, Code: "FY-CMD-006", Hint: "see `forgeyard cluster members`"},
 	fsm.RejectRemoved:       {Kind: JoinRejected, Code: "FY-CMD-007", Hint: "issue the machine a new node identity"},
 	fsm.RejectBound:         {Kind: MembershipConflict, Code: "FY-CMD-008", Hint: "remove members that are gone"},
+	fsm.RejectAbandoned:     {Kind: MembershipConflict, Code: "FY-CMD-010", Hint: "take it over and inspect what it did; it is not known whether it finished"},
 	fsm.RejectUnsupported:   {Kind: IncompatibleVersion, Code: "FY-CMD-009", Hint: "upgrade every voter first"},
 }
 

@@ -174,12 +174,13 @@ func (b *body) process(n NodeID, inc IncarnationID) (Member, *Rejection) {
 	return m, nil
 }
 
-// strip takes every role and exclusive operation from a node (§13).
+// strip takes every role from a node (§13). Its exclusive operations stay held
+// without anybody's authority: they are abandoned until a successor has inspected
+// what they did (§245, §246).
 func (b *body) strip(n NodeID, code, reason string) {
 	for _, g := range b.Roles {
 		if g.Owner == n {
 			b.vacate(g, code, reason)
 		}
 	}
-	b.Exclusive = slices.DeleteFunc(b.Exclusive, func(x ExclusiveLease) bool { return x.Owner == n })
 }

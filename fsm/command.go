@@ -60,8 +60,8 @@ type PromoteVoter struct {
 	Node           NodeID        `cbor:"2,keyasint"`
 }
 
-// RemoveMember removes a Leaving member (Force: in any state), strips its roles
-// and exclusive operations and leaves an id-only tombstone.
+// RemoveMember removes a Leaving member (Force: in any state), strips its roles,
+// abandons its exclusive operations and leaves an id-only tombstone.
 type RemoveMember struct {
 	ExpectedConfig ConfigVersion `cbor:"1,keyasint"`
 	Node           NodeID        `cbor:"2,keyasint"`
@@ -123,11 +123,15 @@ type SetMaintenance struct {
 	State         Maintenance `cbor:"2,keyasint"`
 }
 
-// StartExclusiveOperation takes a free scope under a new epoch.
+// StartExclusiveOperation takes a free scope under a new epoch. A scope with a
+// Coordinator is started by the owner of that role only. With Abandoned it takes
+// over the abandoned operation of that epoch instead, whose effects are unknown
+// until its new owner has inspected them (§245, §246).
 type StartExclusiveOperation struct {
 	Scope       Scope         `cbor:"1,keyasint"`
 	Owner       NodeID        `cbor:"2,keyasint"`
 	Incarnation IncarnationID `cbor:"3,keyasint"`
+	Abandoned   Epoch         `cbor:"4,keyasint,omitempty"`
 }
 
 // CompleteExclusiveOperation releases a scope; owner and epoch must match exactly.

@@ -38,13 +38,14 @@ const (
 	RejectRemoved       RejectCode = 11 // the id was removed and may never return
 	RejectBound         RejectCode = 12 // a bound of limits.go would be exceeded
 	RejectUnsupported   RejectCode = 13 // a member does not support the feature version
+	RejectAbandoned     RejectCode = 14 // the exclusive scope's operation is abandoned; Current is its epoch
 )
 
 var rejectNames = map[RejectCode]string{
 	RejectInvalid: "invalid", RejectUninitialised: "uninitialised", RejectInitialised: "initialised",
 	RejectStaleEpoch: "stale epoch", RejectStaleLeader: "stale leader", RejectIncarnation: "incarnation",
 	RejectNotOwner: "not owner", RejectHeld: "held", RejectConfig: "configuration", RejectMember: "member",
-	RejectRemoved: "removed id", RejectBound: "bound", RejectUnsupported: "unsupported",
+	RejectRemoved: "removed id", RejectBound: "bound", RejectUnsupported: "unsupported", RejectAbandoned: "abandoned",
 }
 
 func (c RejectCode) String() string { return enumName("RejectCode", rejectNames, c) }

@@ -107,8 +107,10 @@ func (b *body) checkExclusive() error {
 		if !x.Scope.Valid() || x.Epoch == 0 || x.Epoch > b.Epoch {
 			return fmt.Errorf("exclusive %s out of bounds", x.Scope)
 		}
-		if err := b.checkOwner(x.Owner, x.Incarnation); err != nil {
-			return fmt.Errorf("exclusive %s: %w", x.Scope, err)
+		_, known := b.member(x.Owner)
+		_, removed := b.removed(x.Owner)
+		if !known && !removed || x.Incarnation.IsZero() {
+			return fmt.Errorf("exclusive %s is held by no process that ever was", x.Scope)
 		}
 	}
 	return nil

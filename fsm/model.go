@@ -146,5 +146,33 @@ func (v View) Member(n NodeID) (Member, bool) {
 	return Member{}, false
 }
 
+// Held returns the operation that holds an exclusive scope.
+func (v View) Held(s Scope) (ExclusiveLease, bool) {
+	for _, x := range v.Exclusive {
+		if x.Scope == s {
+			return x, true
+		}
+	}
+	return ExclusiveLease{}, false
+}
+
+// Abandoned reports whether nobody has the authority to complete a held
+// operation any more: its owner is no member, was replaced by another process,
+// or lost the coordinator role under which it began. What it did is unknown
+// until a successor has inspected it (§245, §246); no clock abandons one.
+func (v View) Abandoned(x ExclusiveLease) bool {
+	m, _ := v.Member(x.Owner)
+	role, _ := x.Scope.Coordinator()
+	return x.abandoned(m, v.Role(role))
+}
+
+func (x ExclusiveLease) abandoned(owner Member, coordinator RoleGrant) bool {
+	if owner.Node != x.Owner || owner.Incarnation != x.Incarnation {
+		return true
+	}
+	_, coordinated := x.Scope.Coordinator()
+	return coordinated && (!coordinator.HeldBy(x.Owner, x.Incarnation) || coordinator.Epoch > x.Epoch)
+}
+
 // Tombstoned reports whether the id was removed and may never return.
 func (v View) Tombstoned(n NodeID) bool { return slices.Contains(v.RemovedIDs, n) }

@@ -43,6 +43,25 @@ var scopeNames = map[Scope]string{
 	DeploymentGlobalSwitch: "DeploymentGlobalSwitch",
 }
 
+// Coordinator returns the role whose owner alone may hold the scope; false when
+// any Active member may.
+func (s Scope) Coordinator() (Role, bool) {
+	switch s {
+	case ReleaseChannelPromotion:
+		return ReleaseCoordinator, true
+	case ClusterMigration:
+		return MigrationCoordinator, true
+	case DeploymentGlobalSwitch:
+		return DeploymentCoordinator, true
+	}
+	return 0, false
+}
+
+// Scopes returns every scope in number order.
+func Scopes() []Scope {
+	return []Scope{ReleaseChannelPromotion, ClusterMigration, TrustRootRotation, GlobalGcCoordination, DeploymentGlobalSwitch}
+}
+
 // MemberRole is a member's part in consensus (§15).
 type MemberRole uint8
 
