@@ -123,12 +123,9 @@ func LoadAuthority(dir string) (*Authority, error) {
 	if pub, ok := cert.PublicKey.(ed25519.PublicKey); !ok || !pub.Equal(key.Public()) {
 		return nil, ErrFiles.with(nil, "%s and %s in %s do not belong together", CAFile, CAKeyFile, dir)
 	}
-	if !cert.IsCA || len(cert.URIs) != 1 || cert.URIs[0].Scheme != uriScheme {
-		return nil, ErrFiles.with(nil, "%s in %s is not the authority of a cluster", CAFile, dir)
-	}
-	c, err := fsm.ParseClusterID(cert.URIs[0].Host)
+	c, err := clusterOf(cert)
 	if err != nil {
-		return nil, ErrFiles.with(err, "%s in %s names no cluster", CAFile, dir)
+		return nil, err
 	}
 	return &Authority{cluster: c, cert: cert, key: key}, nil
 }

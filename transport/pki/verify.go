@@ -6,6 +6,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"time"
+
+	"github.com/forgeyard/forgeyard/fsm"
 )
 
 // Purpose is what the peer uses its certificate for.
@@ -30,22 +32,30 @@ type Expect struct {
 // valid now, issued for the purpose. The error is an *Error. The checks of the
 // names come first only because their reasons say more; none is optional.
 func (i *Identity) Verify(chain []*x509.Certificate, want Expect) (Subject, error) {
+	m := i.fresh()
+	s, err := judge(m.subject.Cluster, m.roots, chain, want)
+	if err == nil && want.Kind == "" {
+		return s, ErrKind.with(nil, "no kind of certificate is expected here")
+	}
+	return s, err
+}
+
+// judge is every check; an empty Kind or ID in want accepts any.
+func judge(cluster fsm.ClusterID, roots *x509.CertPool, chain []*x509.Certificate, want Expect) (Subject, error) {
 	if len(chain) == 0 {
 		return Subject{}, ErrMissing
 	}
-	m := i.fresh()
-	leaf := chain[0]
-	s, err := SubjectOf(leaf)
+	s, err := SubjectOf(chain[0])
 	if err != nil {
 		return Subject{}, err
 	}
-	if s.Cluster != m.subject.Cluster {
-		return s, ErrCluster.with(nil, "the certificate is of cluster %s, this is cluster %s", s.Cluster, m.subject.Cluster)
+	if s.Cluster != cluster {
+		return s, ErrCluster.with(nil, "the certificate is of cluster %s, this is cluster %s", s.Cluster, cluster)
 	}
-	if err := verifyChain(m.roots, chain, want); err != nil {
+	if err := verifyChain(roots, chain, want); err != nil {
 		return s, err
 	}
-	if s.Kind != want.Kind {
+	if want.Kind != "" && s.Kind != want.Kind {
 		return s, ErrKind.with(nil, "a certificate of kind %s cannot be used where one of kind %s is expected", s.Kind, want.Kind)
 	}
 	if want.ID != "" && s.ID != want.ID {
