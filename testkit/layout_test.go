@@ -53,7 +53,7 @@ var floors = []string{
 	"migrations", "fsm", "transport/pki", "transport", "transport/rafttransport",
 	"cluster/trace", "cluster/access", "cluster", "cluster/", // contract, then its rooms
 	"actors",
-	"roles/store", "roles/artifact", "roles/runner", "roles/scheduler", "roles/release", "roles/deploy", "roles/migration",
+	"roles/store", "roles/events", "roles/artifact", "roles/runner", "roles/scheduler", "roles/release", "roles/deploy", "roles/migration",
 	"cmd/forgeyard/",
 	"cmd/forgeyard",
 }
