@@ -113,11 +113,11 @@ func testRemoveMember(t *testing.T) {
 	require.False(t, ok)
 	require.True(t, v.Tombstoned(node(2)))
 	require.True(t, v.Role(SchedulerLeader).Vacant())
-	require.Empty(t, v.Exclusive)
+	requireAbandoned(t, l, TrustRootRotation, x.Epoch)
 	rel, ok := v.Release(SchedulerLeader)
 	require.True(t, ok)
 	require.Equal(t, CodeMemberRemoved, rel.Code)
-	l.refuse(RejectStaleEpoch, CompleteExclusiveOperation{Scope: TrustRootRotation, Owner: node(2), Incarnation: inc(2), Epoch: x.Epoch})
+	l.refuse(RejectNotOwner, CompleteExclusiveOperation{Scope: TrustRootRotation, Owner: node(2), Incarnation: inc(2), Epoch: x.Epoch})
 
 	l.must(RemoveMember{ExpectedConfig: l.config(), Node: node(3), Force: true})
 	l.refuse(RejectMember, RemoveMember{ExpectedConfig: l.config(), Node: node(1), Force: true}) // the only voter
@@ -127,7 +127,7 @@ func testUpdateMember(t *testing.T) {
 	l := fleet(t)
 	first := l.assign(SchedulerLeader, 2)
 	l.assign(ReleaseCoordinator, 3)
-	l.must(StartExclusiveOperation{Scope: ClusterMigration, Owner: node(2), Incarnation: inc(2)})
+	x := l.must(StartExclusiveOperation{Scope: GlobalGcCoordination, Owner: node(2), Incarnation: inc(2)})
 	up := UpdateMember{Node: node(2), ExpectedIncarnation: inc(2)}
 
 	before := l.config()
@@ -150,7 +150,7 @@ func testUpdateMember(t *testing.T) {
 	v := l.s.View()
 	require.True(t, v.Role(SchedulerLeader).Vacant())
 	require.Equal(t, first.Epoch, v.Role(SchedulerLeader).Epoch, "a vacant role keeps its epoch")
-	require.Empty(t, v.Exclusive)
+	requireAbandoned(t, l, GlobalGcCoordination, x.Epoch)
 	require.True(t, v.Role(ReleaseCoordinator).HeldBy(node(3), inc(3)), "another node's role is untouched")
 	rel, _ := v.Release(SchedulerLeader)
 	require.Equal(t, Release{Role: SchedulerLeader, Epoch: first.Epoch, Node: node(2), Incarnation: inc(2),
@@ -295,9 +295,11 @@ func testStartExclusive(t *testing.T) {
 	require.Equal(t, []ExclusiveLease{{Scope: GlobalGcCoordination, Owner: node(2), Incarnation: inc(2), Epoch: res.Epoch}}, l.s.View().Exclusive)
 	rej := l.refuse(RejectHeld, StartExclusiveOperation{Scope: GlobalGcCoordination, Owner: node(1), Incarnation: inc(1)})
 	require.Equal(t, res.Epoch, rej.Current, "the holder's epoch")
-	l.must(StartExclusiveOperation{Scope: ClusterMigration, Owner: node(2), Incarnation: inc(2)}) // another scope
+	l.must(StartExclusiveOperation{Scope: TrustRootRotation, Owner: node(2), Incarnation: inc(2)}) // another scope
 	l.must(UpdateMember{Node: node(3), ExpectedIncarnation: inc(3), State: Draining})
-	l.refuse(RejectMember, StartExclusiveOperation{Scope: TrustRootRotation, Owner: node(3), Incarnation: inc(3)})
+	l.must(CompleteExclusiveOperation{Scope: GlobalGcCoordination, Owner: node(2), Incarnation: inc(2), Epoch: res.Epoch})
+	l.refuse(RejectMember, StartExclusiveOperation{Scope: GlobalGcCoordination, Owner: node(3), Incarnation: inc(3)})
+	l.refuse(RejectStaleEpoch, StartExclusiveOperation{Scope: GlobalGcCoordination, Owner: node(2), Incarnation: inc(2), Abandoned: res.Epoch})
 }
 
 func testCompleteExclusive(t *testing.T) {

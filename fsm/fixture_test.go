@@ -121,7 +121,7 @@ func everyCommand() []Command {
 		BumpEpoch{Term: 2, ExpectedEpoch: 3, Node: node(1), Incarnation: inc(1)},
 		ReleaseRole{Leader: lead, Role: ReleaseCoordinator, ExpectedEpoch: 5, Node: node(1), Incarnation: inc(1), Code: "FY-ROLE-099", Reason: "because"},
 		SetMaintenance{ExpectedEpoch: 6, State: FullMaintenance},
-		StartExclusiveOperation{Scope: ClusterMigration, Owner: node(1), Incarnation: inc(1)},
+		StartExclusiveOperation{Scope: ClusterMigration, Owner: node(1), Incarnation: inc(1), Abandoned: 6},
 		CompleteExclusiveOperation{Scope: TrustRootRotation, Owner: node(1), Incarnation: inc(1), Epoch: 7},
 		ActivateFeature{Expected: 1, Feature: 2},
 	}

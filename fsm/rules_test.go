@@ -71,7 +71,7 @@ func TestStaleCommandRefused(t *testing.T) {
 	l.assign(SchedulerLeader, 2)
 	l.must(AddLearner{ExpectedConfig: l.config(), Member: learner(4)})
 	l.must(UpdateMember{Node: node(4), ExpectedIncarnation: inc(4), State: Active})
-	x := l.must(StartExclusiveOperation{Scope: ClusterMigration, Owner: node(1), Incarnation: inc(1)})
+	x := l.must(StartExclusiveOperation{Scope: GlobalGcCoordination, Owner: node(1), Incarnation: inc(1)})
 	g := l.s.View().Role(SchedulerLeader)
 	stale := []struct {
 		name string
@@ -87,12 +87,12 @@ func TestStaleCommandRefused(t *testing.T) {
 		{"BumpEpoch role", BumpEpoch{Role: SchedulerLeader, ExpectedEpoch: g.Epoch, Node: node(2), Incarnation: inc(2)}, RejectNotOwner},
 		{"ReleaseRole", ReleaseRole{Role: SchedulerLeader, ExpectedEpoch: g.Epoch, Node: node(2), Incarnation: inc(2)}, RejectNotOwner},
 		{"SetMaintenance", SetMaintenance{State: ReadOnly}, RejectStaleEpoch},
-		{"CompleteExclusive", CompleteExclusiveOperation{Scope: ClusterMigration, Owner: node(1), Incarnation: inc(1), Epoch: x.Epoch}, RejectStaleEpoch},
+		{"CompleteExclusive", CompleteExclusiveOperation{Scope: GlobalGcCoordination, Owner: node(1), Incarnation: inc(1), Epoch: x.Epoch}, RejectStaleEpoch},
 		{"ActivateFeature", ActivateFeature{Feature: 1}, RejectStaleEpoch},
 	}
 	l.must(UpdateMember{Node: node(2), ExpectedIncarnation: inc(2), Incarnation: inc(23)})
 	l.must(SetMaintenance{State: NoScheduling})
-	l.must(CompleteExclusiveOperation{Scope: ClusterMigration, Owner: node(1), Incarnation: inc(1), Epoch: x.Epoch})
+	l.must(CompleteExclusiveOperation{Scope: GlobalGcCoordination, Owner: node(1), Incarnation: inc(1), Epoch: x.Epoch})
 	l.must(ActivateFeature{Feature: 1})
 	l.elect(1)
 	for _, c := range stale {
@@ -177,7 +177,7 @@ func TestIncarnationFreshPerStart(t *testing.T) {
 		}
 		for _, c := range []Command{
 			UpdateMember{Node: node(2), ExpectedIncarnation: m.Incarnation, Name: "late"},
-			StartExclusiveOperation{Scope: ClusterMigration, Owner: node(2), Incarnation: m.Incarnation},
+			StartExclusiveOperation{Scope: GlobalGcCoordination, Owner: node(2), Incarnation: m.Incarnation},
 			AssignRole{Leader: l.lead(), Role: SchedulerLeader, ExpectedEpoch: g.Epoch, Owner: node(2), Incarnation: m.Incarnation},
 		} {
 			l.refuse(RejectIncarnation, c)
@@ -231,7 +231,7 @@ func TestFeatureVersionMonotonic(t *testing.T) {
 func TestViewIsACopy(t *testing.T) {
 	l := fleet(t)
 	l.assign(SchedulerLeader, 2)
-	l.must(StartExclusiveOperation{Scope: ClusterMigration, Owner: node(1), Incarnation: inc(1)})
+	l.must(StartExclusiveOperation{Scope: GlobalGcCoordination, Owner: node(1), Incarnation: inc(1)})
 	before := l.s.Hash()
 	v, c := l.s.View(), l.s.Clone()
 	v.Members[0].Name, v.Roles[0].Epoch, v.Exclusive[0].Epoch = "changed", 99, 99

@@ -195,7 +195,11 @@ func TestExclusiveLeaseShape(t *testing.T) {
 		require.Contains(t, []string{"Scope", "Owner", "Incarnation", "Epoch"}, lt.Field(i).Name, "no time-to-live")
 	}
 	l := fleet(t)
-	for s := DeploymentGlobalSwitch; s >= 1; s-- {
+	for _, r := range Roles() {
+		l.assign(r, 1)
+	}
+	require.Len(t, Scopes(), len(scopeNames))
+	for _, s := range slices.Backward(Scopes()) {
 		l.must(StartExclusiveOperation{Scope: s, Owner: node(1), Incarnation: inc(1)})
 		l.refuse(RejectHeld, StartExclusiveOperation{Scope: s, Owner: node(2), Incarnation: inc(2)})
 	}

@@ -44,7 +44,7 @@ func fullest(t *testing.T) *State {
 			}
 		}
 	}
-	for scope := ReleaseChannelPromotion; scope <= DeploymentGlobalSwitch; scope++ {
+	for _, scope := range Scopes() {
 		l.must(StartExclusiveOperation{Scope: scope, Owner: node(1), Incarnation: inc(1)})
 	}
 	for n := uint64(0); n < MaxRemoved; n++ {
@@ -179,6 +179,7 @@ func TestSnapshotChecksInvariants(t *testing.T) {
 		"release reason":            func(b *body) { b.Releases[0].Reason = "\n" },
 		"scope unknown":             func(b *body) { b.Exclusive[0].Scope = 6 },
 		"scope of a stranger":       func(b *body) { b.Exclusive[0].Owner = node(9) },
+		"scope of no process":       func(b *body) { b.Exclusive[0].Incarnation = IncarnationID{} },
 		"scope epoch":               func(b *body) { b.Exclusive[0].Epoch = 0 },
 		"request twice":             func(b *body) { b.Recent = append(b.Recent, b.Recent[0]) },
 		"request zero":              func(b *body) { b.Recent[0].ID = RequestID{} },
@@ -189,7 +190,7 @@ func TestSnapshotChecksInvariants(t *testing.T) {
 			g := l.assign(SchedulerLeader, 2)
 			l.must(ReleaseRole{Role: SchedulerLeader, ExpectedEpoch: g.Epoch, Node: node(2), Incarnation: inc(2), Code: "FY-ROLE-099", Reason: "x"})
 			l.assign(SchedulerLeader, 2)
-			l.must(StartExclusiveOperation{Scope: ClusterMigration, Owner: node(1), Incarnation: inc(1)})
+			l.must(StartExclusiveOperation{Scope: GlobalGcCoordination, Owner: node(1), Incarnation: inc(1)})
 			spoil(&l.s.body)
 			snap, err := l.s.EncodeSnapshot()
 			require.NoError(t, err)

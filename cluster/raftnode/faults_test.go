@@ -58,7 +58,7 @@ func gated(g *gate) func(*Config) {
 }
 
 func exclusive(m *member) fsm.StartExclusiveOperation {
-	return fsm.StartExclusiveOperation{Scope: fsm.ClusterMigration, Owner: m.id, Incarnation: m.cfg.Self.Incarnation}
+	return fsm.StartExclusiveOperation{Scope: fsm.GlobalGcCoordination, Owner: m.id, Incarnation: m.cfg.Self.Incarnation}
 }
 
 func TestProposeViaFollower(t *testing.T) {
@@ -118,7 +118,7 @@ func TestForwardIsAuthorisedByCertificate(t *testing.T) {
 			"maintenance":                   {self, fsm.SetMaintenance{State: fsm.FullMaintenance}, false},
 			"a feature":                     {self, fsm.ActivateFeature{Feature: 1}, false},
 			"a new cluster":                 {self, fsm.InitCluster{ClusterID: f.cluster, Name: "x", Founder: founder}, false},
-			"a node that is no member":      {peer(pki.Node(f.cluster, stranger), inc), fsm.StartExclusiveOperation{Scope: fsm.ClusterMigration, Owner: stranger, Incarnation: inc}, false},
+			"a node that is no member":      {peer(pki.Node(f.cluster, stranger), inc), fsm.StartExclusiveOperation{Scope: fsm.GlobalGcCoordination, Owner: stranger, Incarnation: inc}, false},
 			"an agent with a member's id":   {peer(pki.Subject{Cluster: f.cluster, Kind: pki.KindAgent, ID: mine.String()}, inc), exclusive(m), false},
 			"a node of another cluster":     {peer(pki.Node(cluster.NewClusterID(), mine), inc), exclusive(m), false},
 		} {

@@ -43,9 +43,9 @@ func lived(t *testing.T) *member {
 	m.start(bootstrap, alone)
 	f.leader()
 	for range 20 {
-		f.propose(m.node, fsm.StartExclusiveOperation{Scope: fsm.ClusterMigration, Owner: m.id, Incarnation: m.cfg.Self.Incarnation})
+		f.propose(m.node, fsm.StartExclusiveOperation{Scope: fsm.GlobalGcCoordination, Owner: m.id, Incarnation: m.cfg.Self.Incarnation})
 		f.propose(m.node, fsm.CompleteExclusiveOperation{
-			Scope: fsm.ClusterMigration, Owner: m.id, Incarnation: m.cfg.Self.Incarnation, Epoch: m.node.View().Epoch,
+			Scope: fsm.GlobalGcCoordination, Owner: m.id, Incarnation: m.cfg.Self.Incarnation, Epoch: m.node.View().Epoch,
 		})
 	}
 	m.close()
