@@ -20,6 +20,7 @@ type Config struct {
 	Cluster  Cluster    `ron:"cluster"`
 	Agents   Agents     `ron:"agents"`
 	HTTP     HTTP       `ron:"http"`
+	API      API        `ron:"api"`
 	Admin    Admin      `ron:"admin"`
 	Postgres Postgres   `ron:"postgres"`
 	Roles    []fsm.Role `ron:"roles" choices:"SchedulerLeader,ReleaseCoordinator,DeploymentCoordinator,MigrationCoordinator" doc:"coordinated roles that this daemon can run"`
@@ -77,10 +78,24 @@ type Agents struct {
 	Advertise string `ron:"advertise" doc:"UDP address that agents use for this daemon; listen when empty"`
 }
 
-// HTTP is the API's address. Only loopback is accepted: submitting a run is
-// remote code execution, and this build has no authentication for remote callers.
+// HTTP is the API's address. An address that others can reach demands api.tls:
+// submitting a run is remote code execution.
 type HTTP struct {
-	Listen string `ron:"listen" doc:"TCP address of the API, loopback only"`
+	Listen string `ron:"listen" doc:"TCP address of the API; loopback only, unless api.tls is set"`
+}
+
+// API is how its callers prove who they are. With neither TLS nor token keys,
+// whoever runs on this machine may call it over loopback.
+type API struct {
+	TLS     bool     `ron:"tls" doc:"serve TLS 1.3 with this node's certificate, and accept admin certificates of this cluster"`
+	Tokens  Tokens   `ron:"tokens"`
+	Hosts   []string `ron:"hosts" doc:"names by which the API is reached, besides its addresses"`
+	Metrics Audience `ron:"metrics" choices:"Permission,Public" doc:"who reads /metrics: Permission (cluster.read) or Public"`
+}
+
+// Tokens says whose signatures make a token good. Daemons hold public keys only.
+type Tokens struct {
+	Keys []string `ron:"keys" doc:"public keys of token signers: files, or directories of *.pub files"`
 }
 
 // Admin is the local administration socket, which works without quorum and without PostgreSQL.
@@ -115,6 +130,7 @@ func Default() Config {
 		},
 		Agents:  Agents{Listen: "127.0.0.1:7444"},
 		HTTP:    HTTP{Listen: "127.0.0.1:7480"},
+		API:     API{Metrics: "Permission"},
 		Roles:   []fsm.Role{fsm.SchedulerLeader},
 		DataDir: "/var/lib/forgeyard",
 		Log:     Log{Level: "Info", Format: "Text"},
@@ -184,6 +200,17 @@ type Level string
 // UnmarshalText reads the name.
 func (l *Level) UnmarshalText(b []byte) error {
 	return oneOf((*string)(l), string(b), "Debug", "Info", "Warn", "Error")
+}
+
+// Audience is who may read something: Permission (those who hold one) or Public.
+type Audience string
+
+// Everyone is the audience that needs no permission.
+const Everyone Audience = "Public"
+
+// UnmarshalText reads the name.
+func (a *Audience) UnmarshalText(b []byte) error {
+	return oneOf((*string)(a), string(b), "Permission", string(Everyone))
 }
 
 // Format is a log format's name: Text or Json.

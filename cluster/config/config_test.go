@@ -151,6 +151,10 @@ func TestConfigValidation(t *testing.T) {
 		{"relative data_dir", `(data_dir: "data")`, CodeInvalid, `FILE:1:12: data_dir: "data" is not an absolute path`},
 		{"log level", `(log: (level: Verbose))`, CodeSyntax, "FILE:1:15: log.level: unknown value `Verbose`; choose one of Debug, Info, Warn, Error"},
 		{"API in public", `(http: (listen: "0.0.0.0:7480"))`, CodeNotLoopback, `FILE:1:17: http.listen: "0.0.0.0:7480" is not a loopback address`},
+		{"API in public with tokens alone", `(http: (listen: "0.0.0.0:7480"), api: (tokens: (keys: ["/k"])))`, CodeNotLoopback, `FILE:1:17: http.listen: "0.0.0.0:7480" is not a loopback address`},
+		{"relative key", `(api: (tokens: (keys: ["/a", "b"])))`, CodeInvalid, `FILE:1:30: api.tokens.keys[1]: "b" is not an absolute path`},
+		{"host with a port", `(api: (hosts: ["ci.example.org:7480"]))`, CodeInvalid, `FILE:1:16: api.hosts[0]: "ci.example.org:7480" is not the name of a host`},
+		{"audience", `(api: (metrics: Everyone))`, CodeSyntax, "FILE:1:17: api.metrics: unknown value `Everyone`; choose one of Permission, Public"},
 		{"API on a name", `(http: (listen: "example.org:7480"))`, CodeNotLoopback, `FILE:1:17: http.listen:`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -161,6 +165,19 @@ func TestConfigValidation(t *testing.T) {
 			require.Contains(t, err.Error(), "^", "a caret points at it")
 		})
 	}
+}
+
+func TestAPIInPublicNeedsTLS(t *testing.T) {
+	l, err := Load(Options{
+		File:    write(t, `(http: (listen: "0.0.0.0:7480"), api: (tls: true, hosts: ["ci.example.org"], metrics: Public))`),
+		Environ: []string{"FORGEYARD_API_TOKENS_KEYS=/etc/forgeyard/tokens,/k.pub"},
+	})
+	require.NoError(t, err)
+	require.Equal(t, API{TLS: true, Tokens: Tokens{Keys: []string{"/etc/forgeyard/tokens", "/k.pub"}}, Hosts: []string{"ci.example.org"}, Metrics: Everyone}, l.API)
+	_, err = Load(Options{File: write(t, l.Show(false))})
+	require.NoError(t, err, "what is shown loads again")
+	_, err = Load(Options{Environ: []string{"FORGEYARD_API_TLSS=true"}})
+	requireCode(t, err, CodeUnknownEnv)
 }
 
 func TestAllFaultsAtOnce(t *testing.T) {
@@ -239,7 +256,7 @@ func TestSecretRefReads(t *testing.T) {
 func TestNoSharedSecretKey(t *testing.T) {
 	for _, s := range Settings() {
 		typ := reflect.TypeFor[Config]().FieldByIndex(s.index).Type
-		if typ == reflect.TypeFor[SecretRef]() || typ == reflect.TypeFor[DSN]() {
+		if typ == reflect.TypeFor[SecretRef]() || typ == reflect.TypeFor[DSN]() || s.Path == "api.tokens.keys" { // public keys
 			continue
 		}
 		for _, word := range []string{"secret", "token", "password", "psk", "shared", "gossip", "encrypt"} {

@@ -174,7 +174,7 @@ func (l *Loaded) set(s Setting, source, text string) error {
 // unknownVariables refuses a misspelt setting: FORGEYARD_CLUSTER_LISTE would
 // otherwise be ignored in silence. Other FORGEYARD_ variables are not settings.
 func unknownVariables(env map[string]string, known map[string]bool) error {
-	sections := []string{"CLUSTER_", "AGENTS_", "HTTP_", "ADMIN_", "POSTGRES_", "LOG_"}
+	sections := []string{"CLUSTER_", "AGENTS_", "HTTP_", "API_", "ADMIN_", "POSTGRES_", "LOG_"}
 	names := make([]string, 0, len(env))
 	for name := range env {
 		names = append(names, name)

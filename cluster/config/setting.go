@@ -80,6 +80,8 @@ func text(v reflect.Value) string {
 		return string(x)
 	case Format:
 		return string(x)
+	case Audience:
+		return string(x)
 	case fmt.Stringer:
 		return x.String()
 	}

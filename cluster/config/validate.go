@@ -39,6 +39,7 @@ func (l *Loaded) validate() Errors {
 	c.timers()
 	c.limits()
 	c.addresses()
+	c.api()
 	c.paths()
 	c.roles()
 	l.Warnings = c.warnings()
@@ -70,10 +71,7 @@ func (c *checker) cluster() {
 		c.invalid("cluster.seeds", "a few seeds are enough: they are for discovery only", "%d seeds; the limit is %d", len(cl.Seeds), MaxSeeds)
 	}
 	for i, seed := range cl.Seeds {
-		path := fmt.Sprintf("cluster.seeds[%d]", i)
-		if _, listed := c.l.Origins[path]; !listed {
-			path = "cluster.seeds" // from the environment or a flag
-		}
+		path := c.item("cluster.seeds", i)
 		if msg := badAddress(seed, false); msg != "" {
 			c.invalid(path, "write host:port, for example \"10.0.0.11:7443\"", "%q %s", seed, msg)
 		}
@@ -152,9 +150,9 @@ func (c *checker) addresses() {
 	}
 	if msg := badAddress(c.l.HTTP.Listen, true); msg != "" {
 		c.invalid("http.listen", "write address:port, for example \"127.0.0.1:7480\"", "%q %s", c.l.HTTP.Listen, msg)
-	} else if !Loopback(c.l.HTTP.Listen) {
+	} else if !Loopback(c.l.HTTP.Listen) && !c.l.API.TLS {
 		c.fault(CodeNotLoopback, "http.listen",
-			"listen on 127.0.0.1 and reach it through an SSH tunnel, or use the administration socket",
+			"set api.tls: true and use admin certificates or tokens, or listen on 127.0.0.1 and use an SSH tunnel",
 			"%q is not a loopback address: whoever reaches the API can run commands on every agent", c.l.HTTP.Listen)
 	}
 }
@@ -193,6 +191,32 @@ func badAddress(addr string, listening bool) string {
 		return fmt.Sprintf("is longer than %d bytes", fsm.MaxEndpoint)
 	}
 	return ""
+}
+
+// api checks what api.* refers to; the key files themselves are read at the start.
+func (c *checker) api() {
+	for i, path := range c.l.API.Tokens.Keys {
+		if !filepath.IsAbs(path) {
+			c.invalid(c.item("api.tokens.keys", i), "", "%q is not an absolute path", path)
+		}
+	}
+	for i, name := range c.l.API.Hosts {
+		if name == "" || len(name) > maxHost || strings.ContainsFunc(name, func(r rune) bool {
+			return r != '-' && r != '.' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+		}) {
+			c.invalid(c.item("api.hosts", i), "write a name alone, for example \"ci.example.org\"", "%q is not the name of a host", name)
+		}
+	}
+}
+
+const maxHost = 253 // bytes of a DNS name
+
+// item is the path of one element of a list, or of the list when it did not come from a file.
+func (c *checker) item(list string, i int) string {
+	if path := fmt.Sprintf("%s[%d]", list, i); c.l.Origins[path].Layer != 0 {
+		return path
+	}
+	return list
 }
 
 func (c *checker) paths() {
