@@ -32,7 +32,6 @@ CREATE INDEX artifacts_run ON forge.artifacts (run_id);
 CREATE TABLE forge.outbox (
     xid    xid8 NOT NULL DEFAULT pg_current_xact_id(),
     seq    bigint GENERATED ALWAYS AS IDENTITY,
-    key    text UNIQUE CHECK (length(key) <= 128),         -- of an event that several writers may report: kept once
     at     timestamptz NOT NULL DEFAULT coordination.clock(),
     kind   text NOT NULL CHECK (length(kind) BETWEEN 1 AND 64),
     run_id text COLLATE "C",
@@ -41,6 +40,35 @@ CREATE TABLE forge.outbox (
     PRIMARY KEY (xid, seq)
 );
 CREATE INDEX outbox_run ON forge.outbox (run_id, xid, seq) WHERE run_id IS NOT NULL;
+
+-- How far retention has cut the outbox: a reader that stopped before this point has missed something and is told so.
+CREATE TABLE forge.outbox_floor (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    xid xid8 NOT NULL,
+    seq bigint NOT NULL
+);
+INSERT INTO forge.outbox_floor (xid, seq) VALUES ('0', 0);
+-- +goose StatementBegin
+CREATE FUNCTION forge.outbox_cut() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  UPDATE forge.outbox_floor f SET xid = c.xid, seq = c.seq
+    FROM (SELECT xid, seq FROM gone ORDER BY xid DESC, seq DESC LIMIT 1) c WHERE (c.xid, c.seq) > (f.xid, f.seq);
+  RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE TRIGGER outbox_cut AFTER DELETE ON forge.outbox REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION forge.outbox_cut();
+GRANT SELECT ON forge.outbox_floor TO forgeyard_app;
+
+-- What the committed view has shown: leaders, role owners, members, exclusive operations. Projected by whichever node
+-- leads; the id is made from the fact itself, so that it is told once however many leaders see it.
+CREATE TABLE coordination.events (
+    id     text COLLATE "C" PRIMARY KEY CHECK (length(id) <= 128),
+    at     timestamptz NOT NULL DEFAULT coordination.clock(),
+    kind   text NOT NULL CHECK (length(kind) BETWEEN 1 AND 64),
+    data   jsonb NOT NULL
+);
+GRANT SELECT, INSERT ON coordination.events TO forgeyard_app;
 
 -- Every change of a job's state is an event, whoever makes it: by trigger, so that none can be forgotten.
 -- +goose StatementBegin
