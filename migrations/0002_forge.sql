@@ -47,7 +47,8 @@ CREATE TABLE forge.jobs (
     seq           bigint GENERATED ALWAYS AS IDENTITY,                    -- queue order; no wall clock decides it
     run_id        text COLLATE "C" NOT NULL REFERENCES forge.runs,
     name          text NOT NULL CHECK (length(name) BETWEEN 1 AND 128),
-    argv          text[] NOT NULL CHECK (cardinality(argv) BETWEEN 1 AND 256),
+    steps         jsonb NOT NULL                                          -- [{"name","argv"}] in order; the first that fails ends the attempt
+                  CHECK (jsonb_typeof(steps) = 'array' AND jsonb_array_length(steps) BETWEEN 1 AND 64),
     env           jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(env) = 'object'),
     labels        text[] NOT NULL DEFAULT '{}',                           -- an agent must carry all of them
     priority      smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -100 AND 100),

@@ -58,7 +58,7 @@ func filled(t *testing.T) *pgtest.Database {
 		INSERT INTO coordination.cluster (cluster_id, system_identifier, timeline) VALUES (repeat('0', 26), 1, 1);
 		INSERT INTO forge.agents (id, session, slots) VALUES ('agent', 's', 1);
 		INSERT INTO forge.runs (id, name, request_digest) VALUES (repeat('r', 26), 'run', sha256('x'));
-		INSERT INTO forge.jobs (id, run_id, name, argv, timeout_ms) VALUES (repeat('j', 26), repeat('r', 26), 'job', '{true}', 1000);
+		INSERT INTO forge.jobs (id, run_id, name, steps, timeout_ms) VALUES (repeat('j', 26), repeat('r', 26), 'job', '[{"argv":["true"]}]', 1000);
 		INSERT INTO forge.leases (id, job_id, attempt, agent_id, epoch, generation, expires_at) VALUES (gen_random_uuid(), repeat('j', 26), 1, 'agent', 5, 1, now());
 		INSERT INTO forge.dispatch (lease_id, agent_id, epoch, generation) SELECT id, agent_id, 5, 1 FROM forge.leases`)
 	require.NoError(t, err)

@@ -65,7 +65,7 @@ type Run struct {
 type Job struct {
 	ID           string     `json:"id"` // ULID
 	Name         string     `json:"name"`
-	Argv         []string   `json:"argv"`
+	Steps        []Step     `json:"steps"`
 	Labels       []string   `json:"labels,omitempty"`
 	Priority     int        `json:"priority"`
 	Timeout      Duration   `json:"timeout"`

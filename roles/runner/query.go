@@ -36,7 +36,7 @@ SELECT r.id, r.name, r.submitted_at, ` + countsSQL + `
   FROM forge.runs r JOIN forge.jobs j ON j.run_id = r.id WHERE r.id = $1 GROUP BY r.id`
 
 const jobsSQL = `
-SELECT id, name, argv, labels, priority, timeout_ms, state, reason, attempt, attempt_limit, finished_at
+SELECT id, name, steps, labels, priority, timeout_ms, state, reason, attempt, attempt_limit, finished_at
   FROM forge.jobs WHERE run_id = $1 ORDER BY seq`
 
 const leasesSQL = `
@@ -121,7 +121,7 @@ func scanRun(row pgx.Row) (Run, error) {
 func scanJob(row pgx.CollectableRow) (Job, error) {
 	var j Job
 	var timeout int64
-	err := row.Scan(&j.ID, &j.Name, &j.Argv, &j.Labels, &j.Priority, &timeout, &j.State, &j.Reason, &j.Attempt, &j.AttemptLimit, &j.FinishedAt)
+	err := row.Scan(&j.ID, &j.Name, &j.Steps, &j.Labels, &j.Priority, &timeout, &j.State, &j.Reason, &j.Attempt, &j.AttemptLimit, &j.FinishedAt)
 	j.Timeout = milliseconds(timeout)
 	return j, err
 }

@@ -72,7 +72,7 @@ WITH taken AS (
 UPDATE forge.dispatch d SET claimed_by = taken.link, claimed_at = coordination.clock()
   FROM taken, forge.leases l, forge.jobs j
  WHERE d.lease_id = taken.lease_id AND l.id = d.lease_id AND l.state = 'active' AND j.id = l.job_id
-RETURNING d.agent_id, d.lease_id::text, d.generation, d.epoch, j.run_id, j.id, l.attempt, j.argv, j.env, j.timeout_ms`
+RETURNING d.agent_id, d.lease_id::text, d.generation, d.epoch, j.run_id, j.id, l.attempt, j.steps, j.env, j.timeout_ms`
 
 func queueClaims(b *pgx.Batch, agents, links []string, again time.Duration, out *[]addressed) {
 	b.Queue(claimSQL, agents, links, again).Query(func(rows pgx.Rows) error {
@@ -80,9 +80,11 @@ func queueClaims(b *pgx.Batch, agents, links []string, again time.Duration, out 
 			o := &Offer{Role: fsm.SchedulerLeader}
 			var agent string
 			var timeout int64
-			if err := rows.Scan(&agent, &o.Lease, &o.Generation, &o.Epoch, &o.Run, &o.Job, &o.Attempt, &o.Argv, &o.Env, &timeout); err != nil {
+			var steps []Step
+			if err := rows.Scan(&agent, &o.Lease, &o.Generation, &o.Epoch, &o.Run, &o.Job, &o.Attempt, &steps, &o.Env, &timeout); err != nil {
 				return err
 			}
+			o.Argv = steps[0].Argv
 			o.Timeout = time.Duration(timeout) * time.Millisecond
 			*out = append(*out, addressed{agent: agent, message: Message{Offer: o}})
 		}

@@ -15,7 +15,8 @@ import (
 const (
 	MaxJobs           = 2000
 	MaxName           = 128
-	MaxArguments      = 256
+	MaxSteps          = 64
+	MaxArguments      = 256      // of a step
 	MaxArgumentBytes  = 32 << 10 // all arguments of a job together
 	MaxVariables      = 256
 	MaxVariableBytes  = 32 << 10 // all names and values of a job together
@@ -51,10 +52,17 @@ type RunSpec struct {
 	Jobs []JobSpec `json:"jobs"` // 1 to MaxJobs, all independent of each other
 }
 
-// JobSpec is one command to run.
+// Step is one command of a job; no shell is involved.
+type Step struct {
+	Name string   `json:"name,omitempty" cbor:"1,keyasint,omitempty"` // shown in the log
+	Argv []string `json:"argv" cbor:"2,keyasint"`                     // the program and its arguments
+}
+
+// JobSpec is what runs in one working directory on one agent.
 type JobSpec struct {
 	Name         string            `json:"name"`                    // unique within the run
-	Argv         []string          `json:"argv"`                    // the program and its arguments; no shell is involved
+	Argv         []string          `json:"argv,omitempty"`          // short for one step without a name
+	Steps        []Step            `json:"steps,omitempty"`         // 1 to MaxSteps, in order; the first that fails ends the attempt
 	Env          map[string]string `json:"env,omitempty"`           // added to the agent's small base environment
 	Labels       []string          `json:"labels,omitempty"`        // the agent must carry all of them
 	Priority     int               `json:"priority,omitempty"`      // -100 to 100, higher first
@@ -70,6 +78,10 @@ func (s RunSpec) normal() RunSpec {
 		if j.Timeout == 0 {
 			j.Timeout = Duration(DefaultTimeout)
 		}
+		if len(j.Steps) == 0 {
+			j.Steps = []Step{{Argv: j.Argv}}
+		}
+		j.Argv = nil
 		if j.AttemptLimit == 0 {
 			j.AttemptLimit = DefaultAttemptLimit
 		}
@@ -103,10 +115,7 @@ func (j JobSpec) validate() error {
 	if err := name("name", j.Name); err != nil {
 		return err
 	}
-	if len(j.Argv) == 0 || j.Argv[0] == "" {
-		return errors.New("argv: the program to run is missing")
-	}
-	if err := texts("argv", j.Argv, MaxArguments, MaxArgumentBytes); err != nil {
+	if err := j.validateSteps(); err != nil {
 		return err
 	}
 	pairs := make([]string, 0, len(j.Env))
@@ -131,6 +140,42 @@ func (j JobSpec) validate() error {
 		return fmt.Errorf("attempt_limit: %d is not within 1 and %d", j.AttemptLimit, MaxAttemptLimit)
 	}
 	return nil
+}
+
+func (j JobSpec) validateSteps() error {
+	switch {
+	case len(j.Steps) == 0:
+		return argv("argv", j.Argv)
+	case len(j.Argv) > 0:
+		return errors.New("argv: a job has argv or steps, not both")
+	case len(j.Steps) > MaxSteps:
+		return fmt.Errorf("steps: %d are more than %d", len(j.Steps), MaxSteps)
+	}
+	total := 0
+	for i, s := range j.Steps {
+		if s.Name != "" {
+			if err := name("name", s.Name); err != nil {
+				return fmt.Errorf("steps[%d].%w", i, err)
+			}
+		}
+		if err := argv("argv", s.Argv); err != nil {
+			return fmt.Errorf("steps[%d].%w", i, err)
+		}
+		for _, a := range s.Argv {
+			total += len(a)
+		}
+	}
+	if total > MaxArgumentBytes {
+		return fmt.Errorf("steps: %d bytes of arguments are more than %d", total, MaxArgumentBytes)
+	}
+	return nil
+}
+
+func argv(field string, argv []string) error {
+	if len(argv) == 0 || argv[0] == "" {
+		return fmt.Errorf("%s: the program to run is missing", field)
+	}
+	return texts(field, argv, MaxArguments, MaxArgumentBytes)
 }
 
 // ValidateLabels says what is wrong with a set of labels; nil when nothing is.

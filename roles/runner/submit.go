@@ -35,10 +35,10 @@ ON CONFLICT (idempotency_key) DO NOTHING`
 // The jobs follow the run only if this transaction inserted it. Their ids rise
 // in the order of the specification, which so becomes the order of the queue.
 const insertJobsSQL = `
-INSERT INTO forge.jobs (id, run_id, name, argv, env, labels, priority, timeout_ms, attempt_limit)
-SELECT j.id, $1, j.name, j.argv, j.env, j.labels, j.priority, j.timeout_ms, j.attempt_limit
+INSERT INTO forge.jobs (id, run_id, name, steps, env, labels, priority, timeout_ms, attempt_limit)
+SELECT j.id, $1, j.name, j.steps, j.env, j.labels, j.priority, j.timeout_ms, j.attempt_limit
   FROM jsonb_to_recordset($2::jsonb)
-       AS j(id text, name text, argv text[], env jsonb, labels text[], priority smallint, timeout_ms integer, attempt_limit smallint)
+       AS j(id text, name text, steps jsonb, env jsonb, labels text[], priority smallint, timeout_ms integer, attempt_limit smallint)
  WHERE EXISTS (SELECT FROM forge.runs WHERE id = $1)
  ORDER BY j.id`
 
@@ -46,7 +46,7 @@ SELECT j.id, $1, j.name, j.argv, j.env, j.labels, j.priority, j.timeout_ms, j.at
 type jobRow struct {
 	ID           string            `json:"id"`
 	Name         string            `json:"name"`
-	Argv         []string          `json:"argv"`
+	Steps        []Step            `json:"steps"`
 	Env          map[string]string `json:"env"`
 	Labels       []string          `json:"labels"`
 	Priority     int               `json:"priority"`
@@ -71,7 +71,7 @@ func Submit(ctx context.Context, db Database, spec RunSpec, key string) (id stri
 	rows := make([]jobRow, len(spec.Jobs))
 	for i, j := range spec.Jobs {
 		rows[i] = jobRow{
-			ID: newID(), Name: j.Name, Argv: j.Argv, Env: j.Env, Labels: j.Labels, Priority: j.Priority,
+			ID: newID(), Name: j.Name, Steps: j.Steps, Env: j.Env, Labels: j.Labels, Priority: j.Priority,
 			TimeoutMS: time.Duration(j.Timeout).Milliseconds(), AttemptLimit: j.AttemptLimit,
 		}
 		if rows[i].Env == nil {

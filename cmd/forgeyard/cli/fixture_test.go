@@ -169,9 +169,9 @@ func run(state runner.RunState) runner.RunDocument {
 	d := runner.RunDocument{APIVersion: apiVersion, Kind: "Run", Run: runner.Run{
 		ID: "01JDVW0000000000000000RUN1", Name: "build", State: state, SubmittedAt: when(), Counts: runner.Counts{Succeeded: 1, Failed: 1},
 		Jobs: []runner.Job{
-			{ID: "01JDVW0000000000000000JOB1", Name: "vet", Argv: []string{"go", "vet", "./..."}, State: runner.JobSucceeded, Attempt: 1, AttemptLimit: 3,
+			{ID: "01JDVW0000000000000000JOB1", Name: "vet", Steps: []runner.Step{{Argv: []string{"go", "vet", "./..."}}}, State: runner.JobSucceeded, Attempt: 1, AttemptLimit: 3,
 				Leases: []runner.Lease{{ID: "01JDVW000000000000000LEAS1", Attempt: 1, Agent: "agent-1", Epoch: 41, State: runner.LeaseDone, Outcome: runner.Succeeded, ExitCode: new(int), Duration: &took}}},
-			{ID: "01JDVW0000000000000000JOB2", Name: "test", Argv: []string{"go", "test"}, State: runner.JobFailed, Attempt: 2, AttemptLimit: 3, Reason: "exit status 2",
+			{ID: "01JDVW0000000000000000JOB2", Name: "test", Steps: []runner.Step{{Argv: []string{"go", "test"}}}, State: runner.JobFailed, Attempt: 2, AttemptLimit: 3, Reason: "exit status 2",
 				Leases: []runner.Lease{{}, {ID: "01JDVW000000000000000LEAS2", Attempt: 2, Agent: "agent-2", Epoch: 42, State: runner.LeaseDone, Outcome: runner.Failed, ExitCode: &exit, Duration: &took,
 					OutputTail: "--- FAIL: TestX\n\x1b[31mred\n"}}},
 		},

@@ -134,7 +134,16 @@ func (p *painter) job(j runner.Job) []cell {
 	}
 	row := append(cells(j.Name), p.runState(string(j.State)))
 	return append(row, cells(fmt.Sprintf("%d/%d", j.Attempt, j.AttemptLimit), l.Agent, epoch, exit, took, reason, j.ID, l.ID,
-		strconv.Itoa(j.Priority), time.Duration(j.Timeout).String(), strings.Join(j.Argv, " "))...)
+		strconv.Itoa(j.Priority), time.Duration(j.Timeout).String(), command(j.Steps))...)
+}
+
+// command is what a job runs, on one line.
+func command(steps []runner.Step) string {
+	var all []string
+	for _, s := range steps {
+		all = append(all, strings.Join(s.Argv, " "))
+	}
+	return strings.Join(all, "; ")
 }
 
 // maxTail is how many output tails are shown; -o json has all of them.
