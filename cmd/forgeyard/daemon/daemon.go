@@ -14,6 +14,7 @@ import (
 
 	"github.com/forgeyard/forgeyard/actors"
 	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/access/token"
 	"github.com/forgeyard/forgeyard/cluster/config"
 	"github.com/forgeyard/forgeyard/cluster/health"
 	"github.com/forgeyard/forgeyard/cluster/membership"
@@ -32,7 +33,7 @@ import (
 type Outside struct {
 	Cluster  net.PacketConn // nil in standalone mode
 	Agents   net.PacketConn // nil in standalone mode without a certificate: agents demand one
-	API      net.Listener   // loopback TCP; nil serves none
+	API      net.Listener   // TCP, loopback unless api.tls is set; nil serves none
 	Admin    net.Listener   // administration socket; nil serves none
 	Identity *pki.Identity  // nil in standalone mode without a certificate
 
@@ -79,6 +80,7 @@ type Daemon struct {
 	checks    *server.Checks
 	reached   atomic.Bool // a readiness check has seen PostgreSQL writable
 	api       *server.Server
+	tokenKeys *token.Keys // whose signatures make a token good; nil when none is accepted
 
 	ctx    context.Context // of background work; ends first in Stop
 	cancel context.CancelFunc

@@ -1,10 +1,12 @@
-// The server's own routes: /livez, /readyz, /health and /v1/version.
+// The server's own routes: /livez, /readyz, /health, /metrics and /v1/version.
 
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/forgeyard/forgeyard/cluster/access"
@@ -19,12 +21,17 @@ type Version struct {
 	Go         string `json:"go"`
 }
 
-// own lists the server's routes. Only these are public (§224).
+// own lists the server's routes.
 func (s *Server) own() []access.Route {
+	figures := access.ClusterRead
+	if s.cfg.Access.PublicMetrics {
+		figures = access.Public
+	}
 	return []access.Route{
 		{Method: http.MethodGet, Pattern: "/livez", Permission: access.Public, Handler: http.HandlerFunc(s.livez)},
 		{Method: http.MethodGet, Pattern: "/readyz", Permission: access.Public, Handler: http.HandlerFunc(s.readyz)},
 		{Method: http.MethodGet, Pattern: "/health", Permission: access.Public, Handler: http.HandlerFunc(s.readyz)},
+		{Method: http.MethodGet, Pattern: "/metrics", Permission: figures, Handler: s.metrics.handler()},
 		{Method: http.MethodGet, Pattern: "/v1/version", Permission: access.ClusterRead, Handler: http.HandlerFunc(s.version)},
 	}
 }
@@ -34,12 +41,19 @@ func (s *Server) own() []access.Route {
 func (s *Server) livez(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok\n") }
 
 // readyz says whether this daemon should receive traffic. Machines use the
-// status; ?verbose lists the checks, without reasons, because it is public.
+// status; ?verbose lists the checks, without reasons, because it is public;
+// ?exclude=NAME leaves a check out of the verdict, as for a load balancer that
+// wants daemons also while PostgreSQL is down.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
 	results := s.cfg.Ready.Run(r.Context())
 	status, verdict := http.StatusOK, "readyz check passed\n"
 	var b strings.Builder
 	for _, x := range results {
+		if slices.Contains(query["exclude"], x.Name) && !errors.Is(x.Err, ErrStopping) {
+			fmt.Fprintf(&b, "[+]%s excluded: ok\n", x.Name)
+			continue
+		}
 		if x.Err == nil {
 			fmt.Fprintf(&b, "[+]%s ok\n", x.Name)
 			continue
@@ -47,7 +61,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		status, verdict = http.StatusServiceUnavailable, "readyz check failed\n"
 		fmt.Fprintf(&b, "[-]%s failed: reason withheld\n", x.Name)
 	}
-	if !r.URL.Query().Has("verbose") && status == http.StatusOK {
+	if !query.Has("verbose") && status == http.StatusOK {
 		plain(w, status, "ok\n")
 		return
 	}

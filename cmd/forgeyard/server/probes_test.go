@@ -19,16 +19,32 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/access"
 )
 
-// Only the probes are public (§224).
+// Only the probes are public, and /metrics where that is configured (§224).
 func TestPublicEndpointSet(t *testing.T) {
-	s := &Server{cfg: Config{}}
-	var public []string
-	for _, r := range s.own() {
-		if r.Permission == access.Public {
-			public = append(public, r.Pattern)
+	for open, want := range map[bool][]string{
+		false: {"/livez", "/readyz", "/health"},
+		true:  {"/livez", "/readyz", "/health", "/metrics"},
+	} {
+		s, err := New(Config{Admin: &net.UnixListener{}, Access: Access{PublicMetrics: open}})
+		require.NoError(t, err)
+		var public []string
+		for _, r := range s.own() {
+			if r.Permission == access.Public {
+				public = append(public, r.Pattern)
+			}
 		}
+		require.Equal(t, want, public)
 	}
-	require.Equal(t, []string{"/livez", "/readyz", "/health"}, public)
+	for _, r := range []access.Route{
+		{Method: "GET", Pattern: "/v1/runs"}, {Method: "POST", Pattern: "/livez"}, {Method: "GET", Pattern: "/metrics"},
+		{Method: "GET", Pattern: "/v1/x", Permission: "cluster.reed"}, {Pattern: "/v1/x", Permission: access.RunRead},
+	} {
+		if r.Handler == nil {
+			r.Handler = fail(errors.New("reached"))
+		}
+		_, err := New(Config{Admin: &net.UnixListener{}, Routes: []access.Route{r}})
+		require.ErrorContains(t, err, "mount "+r.Method+" "+r.Pattern)
+	}
 }
 
 func TestProbes(t *testing.T) {
@@ -57,7 +73,13 @@ func TestProbes(t *testing.T) {
 	code, _ = get("/livez")
 	require.Equal(t, 200, code, "alive is not ready")
 
+	code, body = get("/readyz?verbose&exclude=postgres")
+	require.Equal(t, 200, code)
+	require.Equal(t, "[+]raft ok\n[+]postgres excluded: ok\nreadyz check passed\n", body)
+
 	ready.Drain()
+	code, _ = get("/readyz?exclude=serving")
+	require.Equal(t, 503, code, "that it stops cannot be excluded")
 	code, body = get("/health")
 	require.Equal(t, 503, code)
 	require.Equal(t, "[-]serving failed: reason withheld\nreadyz check failed\n", body)

@@ -61,6 +61,7 @@ func send(t *testing.T, c *http.Client, method, url string, change func(*http.Re
 	t.Helper()
 	req, err := http.NewRequest(method, url, strings.NewReader("{}"))
 	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
 	if change != nil {
 		change(req)
 	}

@@ -1,0 +1,144 @@
+// Bodies and answers: how much a request may send, and the deadlines of those that take longer than a request.
+
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/forgeyard/forgeyard/cluster/access"
+)
+
+// limit bounds the body and demands its type before anything of it is read.
+func (s *Server) limit(route access.Route, web bool, next http.Handler) http.Handler {
+	most := s.cfg.MaxBody
+	if route.Upload > 0 {
+		most = route.Upload
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if web {
+			if err := checkType(r, route.Upload > 0); err != nil {
+				access.WriteError(w, err)
+				return
+			}
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, most)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// flow gives uploads and streams their own deadlines. It stands behind the
+// guard: nobody unknown can hold a connection for longer than a request.
+func (s *Server) flow(route access.Route) http.Handler {
+	switch {
+	case route.Stream:
+		return s.stream(route.Handler)
+	case route.Upload > 0:
+		return upload(route.Handler)
+	}
+	return route.Handler
+}
+
+// stream lets an answer last until its client leaves or the server stops. The
+// read deadline goes, because when it passes net/http ends the request's context.
+func (s *Server) stream(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.metrics.streams.Inc()
+		defer s.metrics.streams.Dec()
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		out := &streamWriter{ResponseWriter: w, control: http.NewResponseController(w), stopping: s.stopping}
+		if err := errors.Join(out.control.SetReadDeadline(time.Time{}), out.extend()); err != nil {
+			access.WriteError(w, err)
+			return
+		}
+		ended := make(chan struct{})
+		stop := context.AfterFunc(s.stopping, func() {
+			defer close(ended)
+			cancel()
+			_ = out.extend() // a write that hangs on a stalled client ends with it; a connection that is gone needs none
+		})
+		defer func() {
+			if !stop() {
+				<-ended // it must not touch the answer after this handler
+			}
+		}()
+		next.ServeHTTP(out, r.WithContext(ctx))
+	})
+}
+
+// streamWriter gives each write its own deadline.
+type streamWriter struct {
+	http.ResponseWriter
+	control  *http.ResponseController
+	stopping context.Context
+}
+
+func (w *streamWriter) extend() error {
+	if w.stopping.Err() != nil {
+		return w.control.SetWriteDeadline(time.Now().Add(StreamEnd))
+	}
+	return w.control.SetWriteDeadline(time.Now().Add(StreamTimeout))
+}
+
+func (w *streamWriter) Write(b []byte) (int, error) {
+	if err := w.extend(); err != nil {
+		return 0, err
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// FlushError sends what was written (http.ResponseController).
+func (w *streamWriter) FlushError() error {
+	if err := w.extend(); err != nil {
+		return err
+	}
+	return w.control.Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (w *streamWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// upload lets a body take any time as long as bytes keep coming.
+func upload(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := &uploadBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
+		if err := body.extend(ReadTimeout); err != nil {
+			access.WriteError(w, err)
+			return
+		}
+		r.Body = body
+		next.ServeHTTP(w, r)
+	})
+}
+
+// uploadBody moves the deadlines along with the bytes.
+type uploadBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+}
+
+// extend gives the next read d, and the answer WriteTimeout after it. At the end
+// of the body the read deadline goes: see stream.
+func (b *uploadBody) extend(d time.Duration) error {
+	read, now := time.Time{}, time.Now()
+	if d > 0 {
+		read = now.Add(d)
+	}
+	return errors.Join(b.control.SetReadDeadline(read), b.control.SetWriteDeadline(now.Add(d+WriteTimeout)))
+}
+
+func (b *uploadBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	next := ReadTimeout
+	if err != nil {
+		next = 0
+	}
+	if late := b.extend(next); late != nil && err == nil {
+		err = late
+	}
+	return n, err
+}
