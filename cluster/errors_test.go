@@ -71,6 +71,7 @@ func TestFromRejection(t *testing.T) {
 		fsm.RejectMember:        cluster.MembershipConflict,
 		fsm.RejectRemoved:       cluster.JoinRejected,
 		fsm.RejectBound:         cluster.MembershipConflict,
+		fsm.RejectAbandoned:     cluster.MembershipConflict,
 		fsm.RejectUnsupported:   cluster.IncompatibleVersion,
 	}
 	codes := map[string]fsm.RejectCode{}

@@ -139,7 +139,7 @@ func (b *Backend) recognise(v fsm.View) (fsm.Member, error) {
 	}
 	member, known := v.Member(b.self.Node)
 	if v.ClusterID != b.self.Cluster || !known {
-		return member, ErrForeign.Wrap(nil, "the data directory belongs to cluster %s, not to node %s of cluster %s",
+		return member, cluster.ErrStoreForeign.Wrap(nil, "the data directory belongs to cluster %s, not to node %s of cluster %s",
 			v.ClusterID, b.self.Node, b.self.Cluster)
 	}
 	return member, nil
@@ -178,7 +178,8 @@ func (b *Backend) apply(state *fsm.State, p fsm.Proposal) (*fsm.State, cluster.C
 	}
 	if err := b.store.save(next); err != nil {
 		// The file may hold either state, so this process must not act on any.
-		failure := ErrStoreFailed.Wrap(err, "the coordination state could not be written")
+		failure := cluster.ErrStoreFailed.Wrap(err, "the coordination state could not be written")
+		failure.OutcomeUnknown = true
 		b.failed.Store(failure)
 		b.log.Error("coordination stops", "code", failure.Code, "err", failure)
 		b.hints.Notify()
@@ -199,7 +200,7 @@ func (b *Backend) Propose(ctx context.Context, p fsm.Proposal) (cluster.Commit, 
 		return cluster.Commit{}, err
 	}
 	if _, err := fsm.EncodeProposal(p); err != nil { // the same bounds as in a fleet
-		return cluster.Commit{}, ErrProposal.Wrap(err, "")
+		return cluster.Commit{}, cluster.ErrMalformedCommand.Wrap(err, "")
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -207,15 +208,15 @@ func (b *Backend) Propose(ctx context.Context, p fsm.Proposal) (cluster.Commit, 
 	select {
 	case b.proposals <- r:
 	case <-b.done:
-		return cluster.Commit{}, ErrClosed
+		return cluster.Commit{}, cluster.ErrEngineClosed
 	case <-ctx.Done():
-		return cluster.Commit{}, ErrBusy.Wrap(ctx.Err(), "")
+		return cluster.Commit{}, notBegun(ctx.Err())
 	}
 	select {
 	case a := <-r.answer:
 		return a.commit, a.err
 	case <-ctx.Done():
-		return cluster.Commit{}, ErrTimeout.Wrap(ctx.Err(), "")
+		return cluster.Commit{}, cluster.ErrTimeout.Wrap(ctx.Err(), "")
 	}
 }
 
@@ -230,15 +231,22 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 // usable says why the engine cannot serve a call; nil when it can.
 func (b *Backend) usable(ctx context.Context) error {
 	if b.isClosed() {
-		return ErrClosed
+		return cluster.ErrEngineClosed
 	}
 	if failure := b.failed.Load(); failure != nil {
 		return failure
 	}
 	if err := ctx.Err(); err != nil {
-		return ErrBusy.Wrap(err, "")
+		return notBegun(err)
 	}
 	return nil
+}
+
+// notBegun is the error of a call that ended before anything was done.
+func notBegun(err error) *cluster.Error {
+	e := cluster.ErrTimeout.Wrap(err, "the call ended before it was begun")
+	e.OutcomeUnknown, e.Hint = false, "nothing changed; try again"
+	return e
 }
 
 func (b *Backend) isClosed() bool {

@@ -112,26 +112,26 @@ func TestDirectoryIsRefused(t *testing.T) {
 		"in use": {func(t *testing.T, dir string) cluster.Identity {
 			open(t, Config{Dir: dir})
 			return cluster.Identity{}
-		}, ErrInUse},
+		}, cluster.ErrStoreInUse},
 		"one byte changed": {func(t *testing.T, dir string) cluster.Identity {
 			data, err := os.ReadFile(state(dir))
 			require.NoError(t, err)
 			data[len(data)/2] ^= 1
 			require.NoError(t, os.WriteFile(state(dir), data, 0o600))
 			return cluster.Identity{}
-		}, ErrCorrupt},
+		}, cluster.ErrStoreCorrupt},
 		"truncated": {func(t *testing.T, dir string) cluster.Identity {
 			require.NoError(t, os.Truncate(state(dir), 60))
 			return cluster.Identity{}
-		}, ErrCorrupt},
+		}, cluster.ErrStoreCorrupt},
 		"empty": {func(t *testing.T, dir string) cluster.Identity {
 			require.NoError(t, os.Truncate(state(dir), 0))
 			return cluster.Identity{}
-		}, ErrCorrupt},
+		}, cluster.ErrStoreCorrupt},
 		"state removed": {func(t *testing.T, dir string) cluster.Identity {
 			require.NoError(t, os.Remove(state(dir)))
 			return cluster.Identity{}
-		}, ErrEmptied},
+		}, cluster.ErrStoreEmptied},
 		"a newer build's": {func(t *testing.T, dir string) cluster.Identity {
 			data, err := os.ReadFile(state(dir))
 			require.NoError(t, err)
@@ -141,13 +141,13 @@ func TestDirectoryIsRefused(t *testing.T) {
 			copy(data[versions:], sum[:])
 			require.NoError(t, os.WriteFile(state(dir), data, 0o600))
 			return cluster.Identity{}
-		}, ErrNewer},
+		}, cluster.ErrNewerBuild},
 		"another node's": {func(*testing.T, string) cluster.Identity {
 			return cluster.Identity{Node: cluster.NewNodeID()}
-		}, ErrForeign},
+		}, cluster.ErrStoreForeign},
 		"another cluster's": {func(*testing.T, string) cluster.Identity {
 			return cluster.Identity{Cluster: cluster.NewClusterID()}
-		}, ErrForeign},
+		}, cluster.ErrStoreForeign},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := made(t)
@@ -183,7 +183,7 @@ func TestStorageFailureStopsAuthority(t *testing.T) {
 	self := b.Self()
 	_, err := b.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(),
 		Command: fsm.BumpEpoch{Role: fsm.SchedulerLeader, ExpectedEpoch: e, Node: self.Node, Incarnation: self.Incarnation}})
-	require.ErrorIs(t, err, ErrStoreFailed)
+	require.ErrorIs(t, err, cluster.ErrStoreFailed)
 	require.True(t, cluster.OutcomeUnknown(err))
 	<-hint
 	require.True(t, b.Confirmed().IsZero(), "guards refuse from now on")

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/fsm"
 )
 
@@ -31,7 +32,7 @@ type store struct {
 // openStore locks the directory and reads its state; a new directory gives a new state.
 func openStore(dir string) (*store, *fsm.State, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, nil, ErrStoreFailed.Wrap(err, "")
+		return nil, nil, cluster.ErrStoreFailed.Wrap(err, "")
 	}
 	s := &store{dir: dir}
 	if err := s.acquire(); err != nil {
@@ -48,19 +49,19 @@ func openStore(dir string) (*store, *fsm.State, error) {
 func (s *store) acquire() error {
 	f, err := os.OpenFile(filepath.Join(s.dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return ErrStoreFailed.Wrap(err, "")
+		return cluster.ErrStoreFailed.Wrap(err, "")
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return ErrInUse.Wrap(nil, "the data directory %s is in use", s.dir)
+			return cluster.ErrStoreInUse.Wrap(nil, "the data directory %s is in use", s.dir)
 		}
-		return ErrStoreFailed.Wrap(err, "")
+		return cluster.ErrStoreFailed.Wrap(err, "")
 	}
 	info, err := f.Stat()
 	if err != nil {
 		f.Close()
-		return ErrStoreFailed.Wrap(err, "")
+		return cluster.ErrStoreFailed.Wrap(err, "")
 	}
 	s.lock, s.marked = f, info.Size() > 0
 	return nil
@@ -71,18 +72,18 @@ func (s *store) load() (*fsm.State, error) {
 	data, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && s.marked:
-		return nil, ErrEmptied.Wrap(nil, "%s is missing, though this directory has held a state", path)
+		return nil, cluster.ErrStoreEmptied.Wrap(nil, "%s is missing, though this directory has held a state", path)
 	case errors.Is(err, fs.ErrNotExist):
 		return fsm.NewState(), nil
 	case err != nil:
-		return nil, ErrStoreFailed.Wrap(err, "")
+		return nil, cluster.ErrStoreFailed.Wrap(err, "")
 	}
 	state, err := fsm.DecodeSnapshot(data)
 	switch {
 	case errors.Is(err, fsm.ErrIncompatible):
-		return nil, ErrNewer.Wrap(err, "a newer build wrote %s", path)
+		return nil, cluster.ErrNewerBuild.Wrap(err, "a newer build wrote %s", path)
 	case err != nil:
-		return nil, ErrCorrupt.Wrap(err, "the coordination state %s is damaged", path)
+		return nil, cluster.ErrStoreCorrupt.Wrap(err, "the coordination state %s is damaged", path)
 	}
 	return state, nil
 }

@@ -96,7 +96,7 @@ func (n *Node) propose(c fsm.Command, changed <-chan struct{}) error {
 	for n.machine.current().Index < commit.Index {
 		select {
 		case <-ctx.Done():
-			return ErrTimeout.Wrap(ctx.Err(), "entry %d is committed, but not applied here", commit.Index)
+			return cluster.ErrTimeout.Wrap(ctx.Err(), "entry %d is committed, but not applied here", commit.Index)
 		case <-changed:
 		}
 	}

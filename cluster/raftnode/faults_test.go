@@ -297,13 +297,13 @@ func TestUnknownEntryStopsApplying(t *testing.T) {
 		before := m.node.View().Index
 		require.NoError(t, m.node.raft.Apply([]byte("from a newer build"), time.Second).Error())
 		f.eventually(func() bool { return m.node.Failure() != nil })
-		require.ErrorIs(t, m.node.Failure(), ErrStoppedApplying)
+		require.ErrorIs(t, m.node.Failure(), cluster.ErrNewerBuild)
 		require.Equal(t, cluster.IncompatibleVersion, cluster.KindOf(m.node.Failure()))
 		require.True(t, m.node.Confirmed().IsZero())
 		_, leads := m.node.Leadership()
 		require.False(t, leads)
 		_, err := m.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(m)})
-		require.ErrorIs(t, err, ErrStoppedApplying)
+		require.ErrorIs(t, err, cluster.ErrNewerBuild)
 
 		// A known entry behind it is not applied either, and no snapshot hides the gap.
 		data, err := fsm.EncodeProposal(fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(m)})

@@ -82,7 +82,7 @@ func (m *machine) Apply(entry *raft.Log) any {
 	p, err := fsm.DecodeProposal(entry.Data)
 	if err != nil {
 		// Skipping it would let this replica diverge from those that know it (§151).
-		e := ErrStoppedApplying.Wrap(err, "entry %d of term %d cannot be read by this build", entry.Index, entry.Term)
+		e := cluster.ErrNewerBuild.Wrap(err, "entry %d of term %d cannot be read by this build", entry.Index, entry.Term)
 		m.stopped = e
 		m.giveUp(e)
 		return applied{err: e}
@@ -152,7 +152,7 @@ func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 func (m *machine) Restore(r io.ReadCloser) error {
 	state, err := readSnapshot(r)
 	if errors.Is(err, fsm.ErrIncompatible) {
-		m.giveUp(ErrStoppedApplying.Wrap(err, "the snapshot cannot be read by this build"))
+		m.giveUp(cluster.ErrNewerBuild.Wrap(err, "the snapshot cannot be read by this build"))
 	}
 	if err != nil {
 		return err

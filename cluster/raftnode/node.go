@@ -94,11 +94,11 @@ func (n *Node) start() error {
 	if n.cfg.Bootstrap {
 		founders := raft.Configuration{Servers: []raft.Server{{ID: lib.LocalID, Address: serverAddress(n.cfg.Self.Node)}}}
 		if err := raft.BootstrapCluster(lib, cached, stable, snapshots, n.cfg.Transport, founders); err != nil {
-			return ErrStoreFailed.Wrap(err, "bootstrap")
+			return cluster.ErrStoreFailed.Wrap(err, "bootstrap")
 		}
 	}
 	if n.raft, err = raft.NewRaft(lib, n.machine, cached, stable, snapshots, n.cfg.Transport); err != nil {
-		return ErrStoreCorrupt.Wrap(err, "%s", n.cfg.Dir)
+		return cluster.ErrStoreCorrupt.Wrap(err, "%s", n.cfg.Dir)
 	}
 	n.cfg.Control.Handle(transport.FamilyControl, methodPing, n.handlePing)
 	n.cfg.Control.Handle(transport.FamilyControl, methodPropose, n.handlePropose)

@@ -22,7 +22,7 @@ const proposePause = 50 * time.Millisecond
 func (n *Node) Propose(ctx context.Context, p fsm.Proposal) (cluster.Commit, error) {
 	data, err := fsm.EncodeProposal(p)
 	if err != nil {
-		return cluster.Commit{}, ErrNotPermitted.Wrap(err, "the proposal cannot be encoded")
+		return cluster.Commit{}, cluster.ErrMalformedCommand.Wrap(err, "the proposal cannot be encoded")
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -117,7 +117,7 @@ func appendError(err error) error {
 	case errors.Is(err, raft.ErrLeadershipLost), errors.Is(err, raft.ErrRaftShutdown), errors.Is(err, raft.ErrAbortedByRestore):
 		return ErrOutcomeUnknown.Wrap(err, "")
 	}
-	e := ErrStoreFailed.Wrap(err, "the entry may be stored, here or on others")
+	e := cluster.ErrStoreFailed.Wrap(err, "the entry may be stored, here or on others")
 	e.OutcomeUnknown = true
 	return e
 }
@@ -151,7 +151,7 @@ func (n *Node) LinearizableView(ctx context.Context) (cluster.View, error) {
 // usable refuses once the engine was closed or gave up.
 func (n *Node) usable() error {
 	if n.stop.Err() != nil {
-		return ErrClosed
+		return cluster.ErrEngineClosed
 	}
 	if e := n.failure.Load(); e != nil {
 		return e
@@ -165,13 +165,13 @@ func (n *Node) usable() error {
 func (n *Node) await(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	if !n.calls.start(func() { done <- f() }) {
-		return ErrClosed
+		return cluster.ErrEngineClosed
 	}
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return ErrTimeout.Wrap(ctx.Err(), "")
+		return cluster.ErrTimeout.Wrap(ctx.Err(), "")
 	}
 }
 

@@ -50,33 +50,33 @@ type store struct {
 func openStore(cfg Config) (*store, error) {
 	for _, dir := range []string{cfg.Dir, cfg.IdentityDir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, ErrStoreFailed.Wrap(err, "create %s", dir)
+			return nil, cluster.ErrStoreFailed.Wrap(err, "create %s", dir)
 		}
 	}
 	m, marked, err := readMarker(cfg.IdentityDir)
 	if err != nil {
-		return nil, ErrStoreCorrupt.Wrap(err, "the identity marker in %s cannot be read", cfg.IdentityDir)
+		return nil, cluster.ErrStoreCorrupt.Wrap(err, "the identity marker in %s cannot be read", cfg.IdentityDir)
 	}
 	if marked && (m.Node != cfg.Self.Node || m.Cluster != cfg.Self.Cluster) {
-		return nil, ErrStoreForeign.Wrap(nil, "%s belongs to node %s of cluster %s, this is node %s of cluster %s",
+		return nil, cluster.ErrStoreForeign.Wrap(nil, "%s belongs to node %s of cluster %s, this is node %s of cluster %s",
 			cfg.Dir, m.Node, m.Cluster, cfg.Self.Node, cfg.Self.Cluster)
 	}
 	high, err := openHighWater(cfg.IdentityDir)
 	if err != nil {
-		return nil, ErrStoreCorrupt.Wrap(err, "the high-water mark in %s cannot be read", cfg.IdentityDir)
+		return nil, cluster.ErrStoreCorrupt.Wrap(err, "the high-water mark in %s cannot be read", cfg.IdentityDir)
 	}
 
 	path := filepath.Join(cfg.Dir, storeFile)
 	exists, err := storeExists(path)
 	if err != nil {
-		return nil, ErrStoreFailed.Wrap(err, "look at %s", path)
+		return nil, cluster.ErrStoreFailed.Wrap(err, "look at %s", path)
 	}
 	if marked && !exists {
-		return nil, ErrStoreEmptied.Wrap(nil, "%s is missing or empty, though this node has run here since %s", path, m.Created.Format(time.RFC3339))
+		return nil, cluster.ErrStoreEmptied.Wrap(nil, "%s is missing or empty, though this node has run here since %s", path, m.Created.Format(time.RFC3339))
 	}
 	snapshots, err := raft.NewFileSnapshotStoreWithLogger(cfg.Dir, snapshotsKept, newLogBridge(cfg.Logger))
 	if err != nil {
-		return nil, ErrStoreFailed.Wrap(err, "open the snapshots in %s", cfg.Dir)
+		return nil, cluster.ErrStoreFailed.Wrap(err, "open the snapshots in %s", cfg.Dir)
 	}
 	found, err := inspect(path, exists, snapshots, high.load())
 	if err != nil {
@@ -95,7 +95,7 @@ func openStore(cfg Config) (*store, error) {
 	if !marked {
 		// Only now: a crash before this line leaves an empty store without a marker, which is a fresh start.
 		if err := writeMarker(cfg.IdentityDir, cfg.Self, cfg.Now()); err != nil {
-			return nil, errors.Join(ErrStoreFailed.Wrap(err, "write the identity marker"), bolt.Close())
+			return nil, errors.Join(cluster.ErrStoreFailed.Wrap(err, "write the identity marker"), bolt.Close())
 		}
 	}
 	return &store{bolt: bolt, snapshots: snapshots, high: high, found: found}, nil
@@ -121,7 +121,7 @@ func inspect(path string, exists bool, snapshots raft.SnapshotStore, high mark) 
 	}
 	if exists {
 		if err := checkBoltFile(path); err != nil {
-			return c, ErrStoreCorrupt.Wrap(err, "%s", path)
+			return c, cluster.ErrStoreCorrupt.Wrap(err, "%s", path)
 		}
 		bolt, err := openBolt(path, true)
 		if err != nil {
@@ -138,7 +138,7 @@ func inspect(path string, exists bool, snapshots raft.SnapshotStore, high mark) 
 	}
 	switch {
 	case c.empty() && high != (mark{}):
-		return c, ErrStoreEmptied.Wrap(nil, "%s holds nothing, though this node had reached term %d and entry %d", path, high.Term, high.Applied)
+		return c, cluster.ErrStoreEmptied.Wrap(nil, "%s holds nothing, though this node had reached term %d and entry %d", path, high.Term, high.Applied)
 	case c.term < high.Term || held < high.Applied:
 		return c, ErrStoreBackwards.Wrap(nil, "%s is at term %d, entry %d; this node had reached term %d, entry %d", path, c.term, held, high.Term, high.Applied)
 	}
@@ -150,7 +150,7 @@ func inspect(path string, exists bool, snapshots raft.SnapshotStore, high mark) 
 func newestSnapshot(snapshots raft.SnapshotStore, c *contents) (*fsm.State, error) {
 	list, err := snapshots.List()
 	if err != nil {
-		return nil, ErrStoreCorrupt.Wrap(err, "list the snapshots")
+		return nil, cluster.ErrStoreCorrupt.Wrap(err, "list the snapshots")
 	}
 	var damage error
 	for _, meta := range list {
@@ -162,7 +162,7 @@ func newestSnapshot(snapshots raft.SnapshotStore, c *contents) (*fsm.State, erro
 		state, err := readSnapshot(r)
 		if errors.Is(err, fsm.ErrIncompatible) {
 			_ = r.Close()
-			return nil, ErrStoppedApplying.Wrap(err, "snapshot %s cannot be read by this build", meta.ID)
+			return nil, cluster.ErrNewerBuild.Wrap(err, "snapshot %s cannot be read by this build", meta.ID)
 		}
 		if err = errors.Join(err, r.Close()); err != nil {
 			damage = errors.Join(damage, fmt.Errorf("snapshot %s: %w", meta.ID, err))
@@ -173,7 +173,7 @@ func newestSnapshot(snapshots raft.SnapshotStore, c *contents) (*fsm.State, erro
 		return state, nil
 	}
 	if damage != nil {
-		return nil, ErrStoreCorrupt.Wrap(damage, "no snapshot can be read")
+		return nil, cluster.ErrStoreCorrupt.Wrap(damage, "no snapshot can be read")
 	}
 	return fsm.NewState(), nil
 }
@@ -240,7 +240,7 @@ func guarded(path string, f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err = ErrStoreCorrupt.Wrap(fmt.Errorf("%v", r), "%s", path)
+			err = cluster.ErrStoreCorrupt.Wrap(fmt.Errorf("%v", r), "%s", path)
 		}
 	}()
 	var typed *cluster.Error
@@ -248,9 +248,9 @@ func guarded(path string, f func() error) (err error) {
 	case err == nil || errors.As(err, &typed):
 		return err
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return ErrStoreInUse.Wrap(nil, "%s is in use by another process", filepath.Dir(path))
+		return cluster.ErrStoreInUse.Wrap(nil, "%s is in use by another process", filepath.Dir(path))
 	case errors.Is(err, fs.ErrPermission):
-		return ErrStoreFailed.Wrap(err, "open %s", path)
+		return cluster.ErrStoreFailed.Wrap(err, "open %s", path)
 	}
-	return ErrStoreCorrupt.Wrap(err, "%s", path)
+	return cluster.ErrStoreCorrupt.Wrap(err, "%s", path)
 }

@@ -67,29 +67,29 @@ func TestDoubtfulStoreIsRefusedUntouched(t *testing.T) {
 		damage func(t *testing.T, m *member)
 		want   *cluster.Error
 	}{
-		"store removed": {func(t *testing.T, m *member) { require.NoError(t, os.Remove(db(m))) }, ErrStoreEmptied},
-		"store emptied": {func(t *testing.T, m *member) { require.NoError(t, os.Truncate(db(m), 0)) }, ErrStoreEmptied},
+		"store removed": {func(t *testing.T, m *member) { require.NoError(t, os.Remove(db(m))) }, cluster.ErrStoreEmptied},
+		"store emptied": {func(t *testing.T, m *member) { require.NoError(t, os.Truncate(db(m), 0)) }, cluster.ErrStoreEmptied},
 		"directory emptied": {func(t *testing.T, m *member) {
 			require.NoError(t, os.RemoveAll(filepath.Join(m.dir, "raft")))
-		}, ErrStoreEmptied},
+		}, cluster.ErrStoreEmptied},
 		"a fresh store in its place": {func(t *testing.T, m *member) {
 			require.NoError(t, os.RemoveAll(filepath.Join(m.dir, "raft")))
 			require.NoError(t, os.MkdirAll(filepath.Join(m.dir, "raft"), 0o700))
 			fresh, err := openBolt(db(m), false)
 			require.NoError(t, err)
 			require.NoError(t, fresh.Close())
-		}, ErrStoreEmptied},
+		}, cluster.ErrStoreEmptied},
 		"truncated": {func(t *testing.T, m *member) {
 			info, err := os.Stat(db(m))
 			require.NoError(t, err)
 			require.NoError(t, os.Truncate(db(m), info.Size()/2))
-		}, ErrStoreCorrupt},
-		"truncated to its meta pages": {func(t *testing.T, m *member) { require.NoError(t, os.Truncate(db(m), 8192)) }, ErrStoreCorrupt},
+		}, cluster.ErrStoreCorrupt},
+		"truncated to its meta pages": {func(t *testing.T, m *member) { require.NoError(t, os.Truncate(db(m), 8192)) }, cluster.ErrStoreCorrupt},
 		"garbage": {func(t *testing.T, m *member) {
 			require.NoError(t, os.WriteFile(db(m), make([]byte, 65536), 0o600))
-		}, ErrStoreCorrupt},
-		"first meta page gone":  {func(t *testing.T, m *member) { edit(t, db(m), 0, make([]byte, 4096)) }, ErrStoreCorrupt},
-		"second meta page gone": {func(t *testing.T, m *member) { edit(t, db(m), 4096, make([]byte, 4096)) }, ErrStoreCorrupt},
+		}, cluster.ErrStoreCorrupt},
+		"first meta page gone":  {func(t *testing.T, m *member) { edit(t, db(m), 0, make([]byte, 4096)) }, cluster.ErrStoreCorrupt},
+		"second meta page gone": {func(t *testing.T, m *member) { edit(t, db(m), 4096, make([]byte, 4096)) }, cluster.ErrStoreCorrupt},
 		"pages overwritten": {func(t *testing.T, m *member) {
 			info, err := os.Stat(db(m))
 			require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestDoubtfulStoreIsRefusedUntouched(t *testing.T) {
 				noise[i] = 0xA5
 			}
 			edit(t, db(m), 8192, noise)
-		}, ErrStoreCorrupt},
+		}, cluster.ErrStoreCorrupt},
 		"older than the high-water mark": {func(t *testing.T, m *member) {
 			require.NoError(t, writeJSON(filepath.Join(m.dir, "identity", markFile), mark{Term: 2, Applied: 100_000}))
 		}, ErrStoreBackwards},
@@ -108,7 +108,7 @@ func TestDoubtfulStoreIsRefusedUntouched(t *testing.T) {
 		"marker lost": {func(t *testing.T, m *member) {
 			require.NoError(t, os.Remove(filepath.Join(m.dir, "identity", markerFile)))
 		}, ErrStoreUnmarked},
-		"another node's directory": {func(t *testing.T, m *member) { m.id = cluster.NewNodeID() }, ErrStoreForeign},
+		"another node's directory": {func(t *testing.T, m *member) { m.id = cluster.NewNodeID() }, cluster.ErrStoreForeign},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -139,7 +139,7 @@ func TestDamagedSnapshots(t *testing.T) {
 	}
 	before := files(t, m.dir)
 	_, err = Open(m.config())
-	require.ErrorIs(t, err, ErrStoreCorrupt)
+	require.ErrorIs(t, err, cluster.ErrStoreCorrupt)
 	require.Equal(t, before, files(t, m.dir))
 }
 
@@ -151,7 +151,7 @@ func TestDirectoryInUse(t *testing.T) {
 	before := files(t, filepath.Join(m.dir, "identity"))
 	second := *m
 	_, err := Open(second.config())
-	require.ErrorIs(t, err, ErrStoreInUse)
+	require.ErrorIs(t, err, cluster.ErrStoreInUse)
 	require.ErrorContains(t, err, filepath.Join(m.dir, "raft"))
 	require.Less(t, time.Since(start), 5*time.Second)
 	require.Equal(t, before[markerFile], files(t, filepath.Join(m.dir, "identity"))[markerFile])
@@ -176,7 +176,7 @@ func TestDirectoryInUseByAnotherProcess(t *testing.T) {
 	_, err = out.Read(make([]byte, 4))
 	require.NoError(t, err)
 	_, err = Open(m.config())
-	require.ErrorIs(t, err, ErrStoreInUse)
+	require.ErrorIs(t, err, cluster.ErrStoreInUse)
 }
 
 func TestBootstrapOverStateIsRefused(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/forgeyard/forgeyard/cluster"
 )
 
 // watchStore ends this node's part when one log write has been outstanding past
@@ -42,14 +44,14 @@ func (n *Node) fallSilent() {
 // logBroken: the library panics on the error that follows, so the process goes
 // down in order before it.
 func (n *Node) logBroken(err error) {
-	e := ErrStoreCorrupt.Wrap(err, "the log was damaged while in use")
+	e := cluster.ErrStoreCorrupt.Wrap(err, "the log was damaged while in use")
 	n.fail(e)
 	n.cfg.Exit(ExitStorage, e.Error())
 }
 
 // logFailed: the library steps down and goes on; space may return.
 func (n *Node) logFailed(err error) {
-	n.cfg.Logger.Error("log write failed", "code", ErrStoreFailed.Code, "error", err, "hint", ErrStoreFailed.Hint)
+	n.cfg.Logger.Error("log write failed", "code", cluster.ErrStoreFailed.Code, "error", err, "hint", cluster.ErrStoreFailed.Hint)
 }
 
 // markLoop keeps the high-water mark close behind the applied index (at once
@@ -75,7 +77,7 @@ func (n *Node) markLoop() {
 			}
 		}
 		if err := n.store.high.flush(); err != nil {
-			n.cfg.Logger.Warn("high-water mark not written", "code", ErrStoreFailed.Code, "error", err)
+			n.cfg.Logger.Warn("high-water mark not written", "code", cluster.ErrStoreFailed.Code, "error", err)
 		}
 	}
 }

@@ -53,5 +53,5 @@ func CallError(err error) error {
 		e.Err = err
 		return e
 	}
-	return ErrTimeout.Wrap(err, "the peer did not answer")
+	return cluster.ErrTimeout.Wrap(err, "the peer did not answer")
 }

@@ -23,7 +23,6 @@ import (
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/cluster/config"
 	"github.com/forgeyard/forgeyard/cluster/membership"
-	"github.com/forgeyard/forgeyard/cluster/raftnode"
 	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/server"
 	"github.com/forgeyard/forgeyard/transport/pki"
@@ -128,7 +127,7 @@ func run(ctx context.Context, cfg config.Config, start Start, version server.Ver
 // an error is closed by out.close.
 func open(out *Outside, cfg config.Config) (err error) {
 	distributed, tls := cfg.Cluster.Mode == config.Distributed, cfg.Cluster.TLS
-	if distributed || exists(tls.Cert.Name) { // standalone needs one only to serve agents
+	if distributed || cfg.API.TLS || exists(tls.Cert.Name) { // standalone needs one only to serve agents
 		if out.Identity, err = pki.Load(tls.Cert.Name, tls.Key.Name, tls.CA.Name); err != nil {
 			return err
 		}
@@ -138,13 +137,13 @@ func open(out *Outside, cfg config.Config) (err error) {
 	}
 	for _, dir := range []string{cfg.DataDir, cfg.IdentityDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return raftnode.ErrStoreFailed.Wrap(err, "%s could not be made", dir)
+			return cluster.ErrStoreFailed.Wrap(err, "%s could not be made", dir)
 		}
 	}
 	out.Admin, err = server.ListenAdmin(cfg.Admin.Socket)
 	switch {
 	case errors.Is(err, server.ErrAdminInUse):
-		return raftnode.ErrStoreInUse.Wrap(err, "")
+		return cluster.ErrStoreInUse.Wrap(err, "")
 	case err != nil:
 		return errPort.Wrap(err, "admin.socket %s could not be opened", cfg.Admin.Socket)
 	}
