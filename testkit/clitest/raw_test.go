@@ -100,19 +100,17 @@ func (c *raw) ask(b []byte) (payload []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.Write(b); err != nil {
-		return nil, err
-	}
-	if err := s.Close(); err != nil {
-		return nil, err
-	}
+	// The daemon may answer and stop listening before this side has ended its
+	// half. Then its answer says more than the failed end.
+	_, sendErr := s.Write(b)
+	sendErr = errors.Join(sendErr, s.Close())
 	if err := s.SetReadDeadline(time.Now().Add(rawBound)); err != nil {
 		return nil, err
 	}
 	const header = 6
 	answer, err := io.ReadAll(s)
 	if len(answer) <= header {
-		return nil, errors.Join(io.ErrUnexpectedEOF, err)
+		return nil, errors.Join(io.ErrUnexpectedEOF, err, sendErr)
 	}
 	return answer[header:], nil
 }
