@@ -139,7 +139,7 @@ type beat struct {
 // agentLink is one link in use.
 type agentLink struct {
 	agent   *Agent
-	link    Link
+	link    Uplink
 	welcome Welcome
 	poke    chan struct{} // an attempt ended
 	sendMu  sync.Mutex

@@ -184,7 +184,7 @@ func (a *Agent) runIn(ctx context.Context, at *attempt) Exit {
 	}()
 	return a.cfg.Executor.Run(ctx, Task{
 		Lease: at.offer.Lease, Run: at.offer.Run, Job: at.offer.Job, Attempt: at.offer.Attempt,
-		Argv: at.offer.Argv, Env: at.offer.Env, Dir: dir,
+		Steps: at.offer.Steps, Env: at.offer.Env, Dir: dir,
 	}, at.tail)
 }
 

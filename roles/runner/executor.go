@@ -14,7 +14,7 @@ type Task struct {
 	Run     string
 	Job     string
 	Attempt int
-	Argv    []string
+	Steps   []Step
 	Env     map[string]string
 	Dir     string // fresh and its own
 }

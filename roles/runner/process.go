@@ -36,7 +36,7 @@ func (p Process) Run(ctx context.Context, t Task, output io.Writer) Exit {
 		return Exit{Err: fmt.Errorf("output pipe: %w", err)}
 	}
 	defer r.Close()
-	cmd := exec.Command(t.Argv[0], t.Argv[1:]...)
+	cmd := exec.Command(t.Steps[0].Argv[0], t.Steps[0].Argv[1:]...)
 	cmd.Dir, cmd.Env = t.Dir, environment(t)
 	cmd.Stdout, cmd.Stderr = w, w // a file, so that Wait does not wait for grandchildren
 	cmd.SysProcAttr = processAttributes()

@@ -24,11 +24,13 @@ type Database interface {
 
 // SessionsConfig is everything Sessions use of the outside.
 type SessionsConfig struct {
-	Store  Database
-	Node   string // this daemon's node id
-	Wake   func() // called after agents became free: there may be something to lease; may be nil
-	Timing Timing
-	Logger *slog.Logger
+	Store Database
+	Node  string // this daemon's node id
+	Wake  func() // called after agents became free: there may be something to lease; may be nil
+	// Transfers serve the agents' transfer streams; nil refuses them for now.
+	Transfers TransferServer
+	Timing    Timing
+	Logger    *slog.Logger
 }
 
 // Sessions serve the agents that linked to this daemon. Leases are read from and

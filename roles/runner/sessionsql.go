@@ -80,11 +80,9 @@ func queueClaims(b *pgx.Batch, agents, links []string, again time.Duration, out 
 			o := &Offer{Role: fsm.SchedulerLeader}
 			var agent string
 			var timeout int64
-			var steps []Step
-			if err := rows.Scan(&agent, &o.Lease, &o.Generation, &o.Epoch, &o.Run, &o.Job, &o.Attempt, &steps, &o.Env, &timeout); err != nil {
+			if err := rows.Scan(&agent, &o.Lease, &o.Generation, &o.Epoch, &o.Run, &o.Job, &o.Attempt, &o.Steps, &o.Env, &timeout); err != nil {
 				return err
 			}
-			o.Argv = steps[0].Argv
 			o.Timeout = time.Duration(timeout) * time.Millisecond
 			*out = append(*out, addressed{agent: agent, message: Message{Offer: o}})
 		}

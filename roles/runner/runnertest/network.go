@@ -3,9 +3,7 @@ package runnertest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"sync"
 
 	"github.com/forgeyard/forgeyard/roles/runner"
@@ -71,72 +69,26 @@ type dialer struct {
 }
 
 // Dial connects to a daemon that was started under the address.
-func (d dialer) Dial(_ context.Context, addr string) (runner.Link, error) {
+func (d dialer) Dial(_ context.Context, addr string) (runner.Uplink, error) {
+	f, err := d.open(addr)
+	if err != nil {
+		return nil, err
+	}
+	return uplink{Link: runner.NewLink(f), open: func() (runner.Frames, error) { return d.open(addr) }}, nil
+}
+
+// open opens a stream to the daemon and lets it serve the other end.
+func (d dialer) open(addr string) (runner.Frames, error) {
 	d.n.mu.Lock()
 	defer d.n.mu.Unlock()
 	to := d.n.daemons[addr]
 	if to == nil {
 		return nil, fmt.Errorf("dial %s: connection refused", addr)
 	}
-	a, b := Pipe()
-	to.serving.Go(func() { _ = to.sessions.Serve(to.ctx, d.agent, b) }) // the agent sees the link end
+	a, b := framePipe()
+	to.serving.Go(func() {
+		defer context.AfterFunc(to.ctx, b.Close)()      // as a connection's end would
+		_ = to.sessions.ServeStream(to.ctx, d.agent, b) // the agent sees the stream end
+	})
 	return a, nil
-}
-
-// Pipe returns two ends of a link. Closing one ends both.
-func Pipe() (a, b runner.Link) {
-	closed := make(chan struct{})
-	once := &sync.Once{}
-	ab, ba := make(chan []byte, 64), make(chan []byte, 64)
-	return &end{out: ab, in: ba, closed: closed, once: once}, &end{out: ba, in: ab, closed: closed, once: once}
-}
-
-type end struct {
-	out    chan<- []byte
-	in     <-chan []byte
-	closed chan struct{}
-	once   *sync.Once
-}
-
-var errClosed = errors.New("the link is closed")
-
-func (e *end) Send(ctx context.Context, m runner.Message) error {
-	b, err := runner.EncodeMessage(m)
-	if err != nil {
-		return err
-	}
-	select {
-	case <-e.closed:
-		return errClosed
-	default:
-	}
-	select {
-	case e.out <- b:
-		return nil
-	case <-e.closed:
-		return errClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (e *end) Receive(ctx context.Context) (runner.Message, error) {
-	select {
-	case b := <-e.in:
-		return runner.DecodeMessage(b)
-	default:
-	}
-	select {
-	case b := <-e.in:
-		return runner.DecodeMessage(b)
-	case <-e.closed:
-		return runner.Message{}, io.EOF
-	case <-ctx.Done():
-		return runner.Message{}, ctx.Err()
-	}
-}
-
-func (e *end) Close() error {
-	e.once.Do(func() { close(e.closed) })
-	return nil
 }
