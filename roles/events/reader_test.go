@@ -1,0 +1,193 @@
+package events_test
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/forgeyard/forgeyard/roles/events"
+)
+
+func numbers(t require.TestingT, page events.Page) []int {
+	out := []int{}
+	for _, e := range page.Events {
+		var d struct{ N int }
+		require.NoError(t, json.Unmarshal(e.Data, &d))
+		out = append(out, d.N)
+	}
+	return out
+}
+
+// A transaction that takes its number early and commits late would be missed by
+// a reader that follows the numbers alone.
+func TestLateCommitIsNotMissed(t *testing.T) {
+	p := newPlane(t)
+	at, err := events.Head(t.Context(), p.store)
+	require.NoError(t, err)
+	late, err := p.session().Begin(t.Context())
+	require.NoError(t, err)
+	_, err = late.Exec(t.Context(), insertSQL, "", 1)
+	require.NoError(t, err)
+	p.write("", 2) // a higher number, committed first
+
+	page, err := events.Read(t.Context(), p.store, at, "", 10)
+	require.NoError(t, err)
+	require.Empty(t, page.Events, "what could still be overtaken from below waits")
+	require.True(t, page.More)
+	require.NoError(t, late.Commit(t.Context()))
+	page, err = events.Read(t.Context(), p.store, page.Next, "", 10)
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 2}, numbers(t, page))
+	page, err = events.Read(t.Context(), p.store, page.Next, "", 10)
+	require.NoError(t, err)
+	require.Empty(t, page.Events)
+	require.False(t, page.More)
+}
+
+// Readers that page at any moment see every event once and in one order.
+func TestConcurrentWritersLoseNothing(t *testing.T) {
+	p := newPlane(t)
+	at, err := events.Head(t.Context(), p.store)
+	require.NoError(t, err)
+	const writers, each = 6, 60
+	var work sync.WaitGroup
+	for w := range writers {
+		c := p.session()
+		work.Go(func() {
+			for n := range each {
+				tx, err := c.Begin(t.Context())
+				if err == nil {
+					_, err = tx.Exec(t.Context(), insertSQL, "", w*each+n)
+				}
+				if err == nil && n%7 == 3 {
+					err = tx.Rollback(t.Context()) // numbers have gaps
+					n = -1
+				} else if err == nil {
+					err = tx.Commit(t.Context())
+				}
+				if err != nil {
+					t.Errorf("write: %v", err)
+					return
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		work.Wait()
+		close(done)
+	}()
+	seen := map[int]int{}
+	ended := false
+	for {
+		page, err := events.Read(t.Context(), p.store, at, "", 7)
+		require.NoError(t, err)
+		for _, n := range numbers(t, page) {
+			seen[n]++
+		}
+		at = page.Next
+		if ended && len(page.Events) == 0 && !page.More {
+			break
+		}
+		select {
+		case <-done:
+			ended = true
+		default:
+		}
+	}
+	want := 0
+	for n := range each {
+		if n%7 != 3 {
+			want++
+		}
+	}
+	require.Len(t, seen, writers*want)
+	for n, times := range seen {
+		require.Equal(t, 1, times, "event %d", n)
+	}
+}
+
+func TestFilterMovesTheCursor(t *testing.T) {
+	p := newPlane(t)
+	at, err := events.Head(t.Context(), p.store)
+	require.NoError(t, err)
+	p.write(runID(1), 1)
+	p.write(runID(2), 2)
+	p.write(runID(1), 3)
+	page, err := events.Read(t.Context(), p.store, at, runID(1), 10)
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 3}, numbers(t, page))
+	page, err = events.Read(t.Context(), p.store, at, runID(3), 10)
+	require.NoError(t, err)
+	require.Empty(t, page.Events)
+	page, err = events.Read(t.Context(), p.store, page.Next, "", 10)
+	require.NoError(t, err)
+	require.Empty(t, page.Events, "the cursor has moved past what the filter left out")
+}
+
+func TestGapIsSaid(t *testing.T) {
+	p := newPlane(t)
+	start, err := events.Head(t.Context(), p.store)
+	require.NoError(t, err)
+	p.write("", 1)
+	p.write("", 2)
+	page, err := events.Read(t.Context(), p.store, start, "", 10)
+	require.NoError(t, err)
+	seen := page.Next
+	_, err = p.super.Exec(t.Context(), `ALTER TABLE forge.outbox DISABLE TRIGGER outbox_pruned; DELETE FROM forge.outbox; ALTER TABLE forge.outbox ENABLE TRIGGER outbox_pruned`)
+	require.NoError(t, err)
+	p.write("", 3)
+
+	page, err = events.Read(t.Context(), p.store, start, "", 10)
+	require.NoError(t, err)
+	require.True(t, page.Gap, "what it had not read was cut")
+	page, err = events.Read(t.Context(), p.store, seen, "", 10)
+	require.NoError(t, err)
+	require.False(t, page.Gap, "what was cut, this reader had read")
+	require.Equal(t, []int{3}, numbers(t, page))
+	seen.Timeline++
+	page, err = events.Read(t.Context(), p.store, seen, "", 10)
+	require.NoError(t, err)
+	require.True(t, page.Gap, "a cursor of another history says nothing about this one")
+}
+
+func TestCursorText(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		c := events.Cursor{
+			System: rapid.Int64().Draw(r, "system"), Timeline: rapid.Int32().Draw(r, "timeline"),
+			XID: uint64(rapid.Int64Min(0).Draw(r, "xid")), Seq: rapid.Int64Min(0).Draw(r, "seq"),
+		}
+		back, err := events.ParseCursor(c.String())
+		require.NoError(r, err)
+		require.Equal(r, c, back)
+	})
+}
+
+func FuzzParseCursor(f *testing.F) {
+	f.Add(events.Cursor{System: 1, Timeline: 2, XID: 3, Seq: 4}.String())
+	f.Add("")
+	f.Add("AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")
+	f.Fuzz(func(t *testing.T, s string) {
+		c, err := events.ParseCursor(s)
+		if err != nil {
+			require.ErrorIs(t, err, events.ErrCursor)
+			return
+		}
+		require.Equal(t, s, c.String(), "one text for one cursor")
+	})
+}
+
+// A database that is away is an error, not an end of the outbox.
+func TestReadFailure(t *testing.T) {
+	p := newPlane(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := events.Read(ctx, p.store, events.Cursor{}, "", 1)
+	require.Error(t, err)
+	_, err = events.Head(ctx, p.store)
+	require.Error(t, err)
+}
