@@ -114,7 +114,7 @@ func TestResyncAfterPrune(t *testing.T) {
 func TestManyClientsOneStalled(t *testing.T) {
 	p := newPlane(t)
 	d := p.daemon()
-	const clients, events = 500, 300
+	const clients, events = 500, 80
 	stalled, err := net.Dial("tcp", d.Listener.Addr().String())
 	require.NoError(t, err)
 	defer stalled.Close()
