@@ -45,11 +45,12 @@ type Config struct {
 	// Bootstrap creates the cluster with this node as its only voter; refused over existing state (§60).
 	Bootstrap   bool
 	ClusterName string        // used by Bootstrap
-	StallLimit  time.Duration // one log write may be outstanding this long; 0: 10 s
+	StallLimit  time.Duration // one log write or one apply may be under way this long; 0: 10 s
+	Snapshots   SnapshotPolicy
 	Logger      *slog.Logger
 	Now         func() time.Time
 	// Exit ends the process when going on would be unsafe (a hung or damaged log,
-	// a second process under this identity). It may return in tests.
+	// a hung state machine, a second process under this identity). It may return in tests.
 	Exit func(code int, reason string)
 	// WrapLog lets a harness stand between engine and disk; nil in production.
 	WrapLog func(Log) Log
@@ -64,6 +65,7 @@ type Log = raft.LogStore
 const (
 	ExitStorage    = 74
 	ExitSuperseded = 70
+	ExitHung       = 70
 )
 
 func (c *Config) setDefaults() error {
@@ -73,6 +75,7 @@ func (c *Config) setDefaults() error {
 	if c.StallLimit == 0 {
 		c.StallLimit = defaultStallLimit
 	}
+	c.Snapshots = c.Snapshots.withDefaults()
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -96,7 +99,7 @@ func (c *Config) library(notify chan<- bool) *raft.Config {
 	lib.ElectionTimeout = c.Timers.ElectionTimeout
 	lib.LeaderLeaseTimeout = c.Timers.LeaderLeaseTimeout
 	lib.CommitTimeout = c.Timers.CommitTimeout
-	lib.SnapshotThreshold = snapshotThreshold
+	lib.SnapshotThreshold = c.Snapshots.Entries
 	lib.SnapshotInterval = snapshotInterval
 	lib.TrailingLogs = trailingLogs
 	lib.NotifyCh = notify

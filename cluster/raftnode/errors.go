@@ -25,6 +25,9 @@ var (
 	// ErrTimers: the configured timers cannot work together.
 	ErrTimers = &cluster.Error{Kind: cluster.Internal, Code: "FY-RAFT-005", Message: "the consensus timers cannot work",
 		Hint: "keep lease ≤ heartbeat ≤ election, and the lease at least a quarter of the heartbeat"}
+	// ErrApplyStalled: the state machine hangs in a committed entry.
+	ErrApplyStalled = &cluster.Error{Kind: cluster.Internal, Code: "FY-RAFT-011", Message: "the state machine hangs",
+		Hint: "restart this node; keep its log of the last minutes, it is a defect"}
 	// ErrConfigurationMoved: the membership changed, or is changing, under this change.
 	ErrConfigurationMoved = &cluster.Error{Kind: cluster.MembershipConflict, Code: "FY-RAFT-008", Message: "the membership is changing",
 		Hint: "bring every voter up or remove those that are gone, read the members again, then decide"}

@@ -302,10 +302,12 @@ func bubble(t *testing.T, voters int, run func(t *testing.T, f *fleet)) {
 	})
 }
 
-// grow bootstraps the first node and brings the fleet to the number of voters.
+// grow brings the fleet to the number of voters, bootstrapping a first node if there is none.
 func (f *fleet) grow(voters int) {
 	f.t.Helper()
-	f.add().start(bootstrap)
+	if len(f.nodes) == 0 {
+		f.add().start(bootstrap)
+	}
 	leader := f.leader()
 	for len(f.nodes) < voters {
 		m := f.add()

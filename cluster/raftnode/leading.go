@@ -82,9 +82,9 @@ func (n *Node) leadLoop() {
 }
 
 // establish makes a term count. The barrier may take as long as the state
-// machine needs; losing the leadership ends the wait.
+// machine needs; losing the leadership, or giving up on the state machine, ends the wait.
 func (n *Node) establish(term uint64) {
-	if err := n.await(n.stop, n.barrier); err != nil {
+	if err := n.await(n.sound, n.barrier); err != nil {
 		n.cfg.Logger.Info("leadership not established", "term", term, "error", err)
 		return
 	}
@@ -109,8 +109,8 @@ func (n *Node) barrier() error {
 	return nil
 }
 
-// handOver gives the leadership of a node that stopped applying to another one:
-// its log is sound, but it can lead nothing.
+// handOver gives the leadership of a node that stopped applying, or hangs in it,
+// to another one: its log is sound, but it can lead nothing.
 func (n *Node) handOver() {
 	ctx, cancel := context.WithTimeout(n.stop, n.cfg.Timers.ElectionTimeout)
 	defer cancel()

@@ -1,4 +1,4 @@
-// Observes the log store: how long a write has been outstanding, which term was made durable, and what failed.
+// Observes the log store: since when a write is outstanding, how much was written, which term was made durable, and what failed.
 
 package raftnode
 
@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -20,27 +19,9 @@ type logStore struct {
 	broken func(error) // a read failed: the log is damaged under the running node
 	failed func(error) // a write failed: the library steps down and goes on
 
+	wrote func([]*raft.Log)
+
 	logWrite, stableWrite timer
-}
-
-// outstanding is how long the write in progress has taken; 0 when none is.
-func (s *logStore) outstanding() time.Duration {
-	now := s.now()
-	return max(s.logWrite.elapsed(now), s.stableWrite.elapsed(now))
-}
-
-// timer holds the start of one write; the library makes one of a kind at a time.
-type timer struct{ since atomic.Pointer[time.Time] }
-
-func (t *timer) start(now time.Time) { t.since.Store(&now) }
-
-func (t *timer) stop() { t.since.Store(nil) }
-
-func (t *timer) elapsed(now time.Time) time.Duration {
-	if start := t.since.Load(); start != nil {
-		return now.Sub(*start)
-	}
-	return 0
 }
 
 func (s *logStore) StoreLog(entry *raft.Log) error { return s.StoreLogs([]*raft.Log{entry}) }
@@ -51,8 +32,10 @@ func (s *logStore) StoreLogs(entries []*raft.Log) error {
 	err := guarded(storeFile, func() error { return s.LogStore.StoreLogs(entries) })
 	if err != nil {
 		s.failed(err)
+		return err
 	}
-	return err
+	s.wrote(entries)
+	return nil
 }
 
 func (s *logStore) GetLog(index uint64, entry *raft.Log) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -23,10 +24,14 @@ type machine struct {
 	view       atomic.Pointer[fsm.View]
 	configured atomic.Pointer[configuration] // the newest committed one, nil while unknown
 	passed     atomic.Uint64                 // every entry up to this index has been applied; it only rises
-	published  func(fsm.View)
-	giveUp     func(*cluster.Error)
-	caughtUp   func(index uint64) // called when passed has risen to index
-	before     func()             // called first in Apply
+	busy       timer                         // since when the library waits for Apply
+	now        func() time.Time
+
+	// Set before the library starts.
+	published func(fsm.View)
+	giveUp    func(*cluster.Error)
+	caughtUp  func(index uint64) // called when passed has risen to index
+	before    func()             // called first in Apply
 }
 
 // configuration is a committed one, with the index of its entry.
@@ -43,8 +48,8 @@ type applied struct {
 
 // newMachine starts with the view that restored is known to have been committed:
 // the library itself learns what is committed only from the next leader.
-func newMachine(restored *fsm.State, published func(fsm.View), caughtUp func(uint64), giveUp func(*cluster.Error), before func()) *machine {
-	m := &machine{state: fsm.NewState(), published: published, caughtUp: caughtUp, giveUp: giveUp, before: before}
+func newMachine(restored *fsm.State, now func() time.Time) *machine {
+	m := &machine{state: fsm.NewState(), now: now}
 	v := restored.View()
 	m.view.Store(&v)
 	m.passed.Store(v.Index)
@@ -75,6 +80,8 @@ func (m *machine) pass(index uint64) {
 
 // Apply implements raft.FSM.
 func (m *machine) Apply(entry *raft.Log) any {
+	m.busy.start(m.now())
+	defer m.busy.stop()
 	m.before()
 	if m.stopped != nil {
 		return applied{err: m.stopped}

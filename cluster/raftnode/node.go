@@ -31,12 +31,15 @@ type Node struct {
 	failure   atomic.Pointer[cluster.Error]
 	reporter  atomic.Pointer[func() cluster.HealthReport]
 
-	snapshotAt atomic.Uint64 // applied index of the last periodic snapshot
+	volume     volume
+	snapshotAt atomic.Uint64 // applied index of the last snapshot that this node asked for
 
 	turned  chan struct{} // leadership may have changed
 	remark  chan struct{} // the high-water mark must be written now
 	stop    context.Context
 	cancel  context.CancelFunc
+	sound   context.Context // ends with stop, and at the first failure
+	giveUp  context.CancelFunc
 	loops   sync.WaitGroup
 	calls   calls
 	closing sync.Once
@@ -59,9 +62,11 @@ func Open(cfg Config) (*Node, error) {
 	n := &Node{
 		cfg: cfg, store: st,
 		turned: make(chan struct{}, 1), remark: make(chan struct{}, 1),
+		volume: volume{limit: cfg.Snapshots.Bytes, full: make(chan struct{}, 1)},
 	}
 	n.reports.clear()
 	n.stop, n.cancel = context.WithCancel(context.Background())
+	n.sound, n.giveUp = context.WithCancel(n.stop)
 	if err := n.start(); err != nil {
 		n.cancel()
 		n.loops.Wait()
@@ -71,7 +76,8 @@ func Open(cfg Config) (*Node, error) {
 }
 
 func (n *Node) start() error {
-	n.machine = newMachine(n.store.found.state, n.viewPublished, n.caughtUp, n.fail, n.cfg.beforeApply)
+	n.machine = newMachine(n.store.found.state, n.cfg.Now)
+	n.machine.published, n.machine.caughtUp, n.machine.giveUp, n.machine.before = n.viewPublished, n.caughtUp, n.fail, n.cfg.beforeApply
 	if c := n.store.found.configuration; c != nil {
 		n.machine.configure(c)
 	}
@@ -79,13 +85,16 @@ func (n *Node) start() error {
 	if n.cfg.WrapLog != nil {
 		inner = n.cfg.WrapLog(inner)
 	}
-	n.log = &logStore{LogStore: inner, now: n.cfg.Now, broken: n.logBroken, failed: n.logFailed}
+	n.log = &logStore{LogStore: inner, now: n.cfg.Now, broken: n.logBroken, failed: n.logFailed, wrote: n.volume.wrote}
 	cached, err := raft.NewLogCache(trailingLogs/2, n.log)
 	if err != nil {
 		return err
 	}
 	stable := stableStore{StableStore: n.store.bolt, high: n.store.high, log: n.log, stop: n.stop}
-	snapshots := snapshotStore{SnapshotStore: n.store.snapshots, configured: n.machine.StoreConfiguration}
+	snapshots := snapshotStore{SnapshotStore: n.store.snapshots, completed: func(index uint64, c raft.Configuration) {
+		n.volume.reset()
+		n.machine.StoreConfiguration(index, c)
+	}}
 
 	// The library blocks on this channel, so it is read before the library starts.
 	transitions := make(chan bool, 16)
@@ -106,7 +115,7 @@ func (n *Node) start() error {
 	n.loops.Go(n.pingLoop)
 	n.loops.Go(n.announceLoop)
 	n.loops.Go(n.markLoop)
-	n.loops.Go(n.watchStore)
+	n.loops.Go(n.watch)
 	return nil
 }
 
@@ -162,6 +171,7 @@ func (n *Node) fail(e *cluster.Error) {
 	if !n.failure.CompareAndSwap(nil, e) {
 		return
 	}
+	n.giveUp()
 	n.cfg.Logger.Error("coordination given up", "code", e.Code, "error", e, "hint", e.Hint)
 	n.hints.Notify()
 }

@@ -5,7 +5,9 @@ package raftnode
 import (
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/cluster"
@@ -53,12 +55,52 @@ func TestLogBounded(t *testing.T) {
 			})
 		}
 		proposers.Wait()
-		require.Greater(t, m.node.raft.LastIndex(), uint64(trailingLogs+2*snapshotThreshold))
+		require.Greater(t, m.node.raft.LastIndex(), uint64(trailingLogs+2*snapshotEntries))
 		f.eventually(func() bool {
 			first, err := m.node.store.bolt.FirstIndex()
-			return err == nil && m.node.raft.LastIndex()-first < trailingLogs+snapshotThreshold
+			return err == nil && m.node.raft.LastIndex()-first < trailingLogs+snapshotEntries
 		})
 	})
+}
+
+func TestSnapshotTriggers(t *testing.T) {
+	const many, each = 40, 100 // entries, and below the bytes of one
+	for name, c := range map[string]struct {
+		policy SnapshotPolicy
+		taken  bool
+	}{
+		"by entries": {SnapshotPolicy{Entries: many / 2, Bytes: 1 << 30}, true},
+		"by bytes":   {SnapshotPolicy{Entries: 1 << 20, Bytes: many / 2 * each}, true},
+		"by neither": {SnapshotPolicy{Entries: 1 << 20, Bytes: 1 << 30}, false},
+		"by default": {SnapshotPolicy{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 0, func(t *testing.T, f *fleet) {
+				m := f.add()
+				m.start(bootstrap, func(cfg *Config) { cfg.Snapshots = c.policy })
+				f.leader()
+				require.Empty(t, snapshots(t, m))
+				for range many {
+					_, _ = m.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(m)})
+				}
+				if c.taken {
+					f.eventually(func() bool { return len(snapshots(t, m)) > 0 })
+					require.Greater(t, snapshots(t, m)[0].Index, uint64(many/2))
+					return
+				}
+				begin := time.Now()
+				f.eventually(func() bool { return time.Since(begin) > 3*snapshotInterval })
+				require.Empty(t, snapshots(t, m))
+			})
+		})
+	}
+}
+
+func snapshots(t *testing.T, m *member) []*raft.SnapshotMeta {
+	t.Helper()
+	list, err := m.node.store.snapshots.List()
+	require.NoError(t, err)
+	return list
 }
 
 // A follower that was away so long that it needs a snapshot learns the

@@ -14,12 +14,12 @@ import (
 
 var errSnapshotTooLarge = errors.New("snapshot exceeds the limit")
 
-// snapshotStore passes on to the file store. configured is called with the
+// snapshotStore passes on to the file store. completed is called with the
 // configuration of each snapshot once it is complete: after an installed
 // snapshot the library's StoreConfiguration hook stays silent.
 type snapshotStore struct {
 	raft.SnapshotStore
-	configured func(index uint64, c raft.Configuration)
+	completed func(index uint64, c raft.Configuration)
 }
 
 func (s snapshotStore) Create(version raft.SnapshotVersion, index, term uint64, conf raft.Configuration, confIndex uint64, t raft.Transport) (raft.SnapshotSink, error) {
@@ -27,7 +27,7 @@ func (s snapshotStore) Create(version raft.SnapshotVersion, index, term uint64, 
 	if err != nil {
 		return nil, err
 	}
-	return &snapshotSink{SnapshotSink: sink, complete: func() { s.configured(confIndex, conf) }}, nil
+	return &snapshotSink{SnapshotSink: sink, complete: func() { s.completed(confIndex, conf) }}, nil
 }
 
 type snapshotSink struct {

@@ -31,12 +31,14 @@ const (
 	minTimer = 20 * time.Millisecond
 	maxTimer = 10 * time.Second
 
-	// snapshotThreshold and snapshotInterval: the state is small, so a snapshot
-	// is taken every 1024 entries, looked for at this interval, and when anything
-	// changed within snapshotPeriod.
-	snapshotThreshold = 1024
-	snapshotInterval  = 2 * time.Second
-	snapshotPeriod    = 2 * time.Minute
+	// snapshotEntries, snapshotBytes: defaults of SnapshotPolicy; the state is
+	// small, and 2 MiB are a quarter of 1024 entries of the largest size. Entries
+	// are looked at every snapshotInterval, bytes at every write, and whatever
+	// changed is compacted within snapshotPeriod.
+	snapshotEntries  = 1024
+	snapshotBytes    = 2 << 20
+	snapshotInterval = 2 * time.Second
+	snapshotPeriod   = 2 * time.Minute
 	// trailingLogs stay behind a snapshot so that a follower that lags a little needs none.
 	trailingLogs = 1024
 	// snapshotsKept on disk; start falls back to an older one that is whole.
@@ -44,7 +46,7 @@ const (
 
 	// storeLockTimeout bounds the wait for another process that holds the log store.
 	storeLockTimeout = 2 * time.Second
-	// defaultStallLimit is how long one log write may be outstanding before the node stops leading.
+	// defaultStallLimit is how long one log write, or one apply, may be under way before the node stops leading.
 	defaultStallLimit = 10 * time.Second
 	// markInterval is how often the high-water mark follows the applied index.
 	markInterval = time.Second

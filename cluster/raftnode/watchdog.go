@@ -1,9 +1,8 @@
-// Watches the disk: a write that hangs, a log that is damaged under the running node, and the high-water mark.
+// Watches what the library waits for without a bound: the disk and the state machine.
 
 package raftnode
 
 import (
-	"errors"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -11,31 +10,56 @@ import (
 	"github.com/forgeyard/forgeyard/cluster"
 )
 
-// watchStore ends this node's part when one log write has been outstanding past
-// the limit: heartbeats leave on other goroutines, so without this a leader
-// whose disk hangs would be followed for ever while no write succeeds.
-func (n *Node) watchStore() {
-	tick := time.NewTicker(max(n.cfg.StallLimit/20, time.Millisecond))
+// watch looks twenty times per StallLimit. Heartbeats leave on goroutines of
+// their own, so without it a leader whose disk or state machine hangs would be
+// followed for ever while nothing it is asked for ever happens.
+//
+//	a write hangs                 → stop for good: nothing here can be relied on
+//	an apply hangs, not leading   → give coordination up; the log still counts
+//	an apply hangs, leading       → the same, and leadLoop hands leadership over
+//	… and still leads after three election timeouts → stop for good
+//
+// Each bound is exceeded by at most two looks.
+func (n *Node) watch() {
+	interval := max(n.cfg.StallLimit/20, time.Millisecond)
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
+	entry, vote, apply := stall{timer: &n.log.logWrite}, stall{timer: &n.log.stableWrite}, stall{timer: &n.machine.busy}
+	var leads time.Time // since when it leads with a hung state machine
 	for {
 		select {
 		case <-n.stop.Done():
 			return
 		case <-tick.C:
 		}
-		if d := n.log.outstanding(); d > n.cfg.StallLimit {
-			e := ErrStoreStalled.Wrap(nil, "a log write has been outstanding for %s", d.Round(time.Millisecond))
-			n.fail(e)
-			n.cfg.Exit(ExitStorage, e.Error())
-			n.fallSilent()
+		now := n.cfg.Now()
+		if d := max(entry.look(now, 2*interval), vote.look(now, 2*interval)); d > n.cfg.StallLimit {
+			n.end(ExitStorage, ErrStoreStalled.Wrap(nil, "a log write has been outstanding for %s", d.Round(time.Millisecond)))
+			return
+		}
+		d := apply.look(now, 2*interval)
+		if d <= n.cfg.StallLimit {
+			continue
+		}
+		e := ErrApplyStalled.Wrap(nil, "the state machine has not answered for %s", d.Round(time.Millisecond))
+		n.fail(e)
+		switch {
+		case n.raft.State() != raft.Leader:
+			leads = time.Time{}
+		case leads.IsZero():
+			leads = now
+		case now.Sub(leads) > 3*n.cfg.Timers.ElectionTimeout:
+			n.end(ExitHung, e)
 			return
 		}
 	}
 }
 
-// fallSilent stops the heartbeats where Exit returned: closing the transport is
-// the only way, as the library's own loop hangs in the write.
-func (n *Node) fallSilent() {
+// end ends this node's part. Where Exit returned, it stops the heartbeats:
+// closing the transport is the only way, as the library's own loop hangs.
+func (n *Node) end(code int, e *cluster.Error) {
+	n.fail(e)
+	n.cfg.Exit(code, e.Error())
 	if t, ok := n.cfg.Transport.(raft.WithClose); ok {
 		_ = t.Close()
 	}
@@ -52,43 +76,4 @@ func (n *Node) logBroken(err error) {
 // logFailed: the library steps down and goes on; space may return.
 func (n *Node) logFailed(err error) {
 	n.cfg.Logger.Error("log write failed", "code", cluster.ErrStoreFailed.Code, "error", err, "hint", cluster.ErrStoreFailed.Hint)
-}
-
-// markLoop keeps the high-water mark close behind the applied index (at once
-// after a membership change, else once per markInterval) and takes the periodic snapshot.
-func (n *Node) markLoop() {
-	tick := time.NewTicker(markInterval)
-	defer tick.Stop()
-	config := n.machine.current().Config
-	period := time.NewTicker(snapshotPeriod)
-	defer period.Stop()
-	for {
-		select {
-		case <-n.stop.Done():
-			return
-		case <-period.C:
-			n.snapshot()
-			continue
-		case <-tick.C:
-		case <-n.remark:
-			was := config
-			if config = n.machine.current().Config; config == was {
-				continue
-			}
-		}
-		if err := n.store.high.flush(); err != nil {
-			n.cfg.Logger.Warn("high-water mark not written", "code", cluster.ErrStoreFailed.Code, "error", err)
-		}
-	}
-}
-
-// snapshot compacts what changed since the last one, however little (§179).
-func (n *Node) snapshot() {
-	if index := n.machine.current().Index; n.snapshotAt.Swap(index) == index {
-		return
-	}
-	err := n.await(n.stop, func() error { return n.raft.Snapshot().Error() })
-	if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) {
-		n.cfg.Logger.Warn("periodic snapshot not taken", "error", err)
-	}
 }
