@@ -1,0 +1,28 @@
+// Naming a stored blob again without having its bytes.
+
+package artifact
+
+import "context"
+
+// Renew protects a stored blob for Fresh, as a Put of its bytes would. Call it
+// before a row is to name a digest that came without bytes. ErrMissing when the
+// blob is gone: then the bytes must be sent.
+func Renew(ctx context.Context, s Store, d Digest) (Blob, error) {
+	b, err := s.Stat(ctx, d)
+	if err != nil {
+		return Blob{}, err
+	}
+	now, err := s.Now(ctx)
+	if err != nil {
+		return Blob{}, err
+	}
+	if now.Sub(b.Modified) < Fresh {
+		return b, nil
+	}
+	r, _, err := s.Get(ctx, d)
+	if err != nil {
+		return Blob{}, err
+	}
+	defer r.Close()
+	return s.Put(ctx, r, Want{Digest: d})
+}
