@@ -5,10 +5,13 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/forgeyard/forgeyard/roles/artifact"
 )
 
 // Bounds of a run specification. All sizes are in bytes.
@@ -22,12 +25,18 @@ const (
 	MaxVariableBytes  = 32 << 10 // all names and values of a job together
 	MaxLabels         = 32
 	MaxLabel          = 64
+	MaxQueue          = 64
+	MaxNeeds          = 64 // of a job
+	MaxOutputs        = 32 // of a job
+	MaxOutputPath     = 512
 	MaxIdempotencyKey = 128
 	MaxAttemptLimit   = 10
+	MaxRetries        = MaxAttemptLimit - 1
 	MaxTimeout        = 24 * time.Hour
 
 	DefaultTimeout      = time.Hour
-	DefaultAttemptLimit = 3
+	DefaultAttemptLimit = 3 // on top of the retries, and never above MaxAttemptLimit
+	DefaultQueue        = "default"
 )
 
 // Duration is a time.Duration that reads and writes as text such as "90s" or "5m".
@@ -48,8 +57,10 @@ func (d *Duration) UnmarshalText(b []byte) error {
 
 // RunSpec is the body of POST /v1/runs.
 type RunSpec struct {
-	Name string    `json:"name"`
-	Jobs []JobSpec `json:"jobs"` // 1 to MaxJobs, all independent of each other
+	Name   string    `json:"name"`
+	Queue  string    `json:"queue,omitempty"`  // of all its jobs; queues share the agents fairly. "" means DefaultQueue
+	Source string    `json:"source,omitempty"` // digest of an uploaded source, unpacked where each job starts; "" means none
+	Jobs   []JobSpec `json:"jobs"`             // 1 to MaxJobs
 }
 
 // Step is one command of a job; no shell is involved.
@@ -65,13 +76,19 @@ type JobSpec struct {
 	Steps        []Step            `json:"steps,omitempty"`         // 1 to MaxSteps, in order; the first that fails ends the attempt
 	Env          map[string]string `json:"env,omitempty"`           // added to the agent's small base environment
 	Labels       []string          `json:"labels,omitempty"`        // the agent must carry all of them
+	Needs        []string          `json:"needs,omitempty"`         // jobs of the run that must succeed first; their outputs are put in place
+	Outputs      []Output          `json:"outputs,omitempty"`       // what is kept when the job succeeds
 	Priority     int               `json:"priority,omitempty"`      // -100 to 100, higher first
 	Timeout      Duration          `json:"timeout,omitempty"`       // 0 means DefaultTimeout
-	AttemptLimit int               `json:"attempt_limit,omitempty"` // 1 to MaxAttemptLimit; 0 means DefaultAttemptLimit
+	AttemptLimit int               `json:"attempt_limit,omitempty"` // of leases, lost ones among them: 1 to MaxAttemptLimit; 0 means the default
+	Retries      int               `json:"retries,omitempty"`       // how often a failed attempt is repeated, 0 to MaxRetries
 }
 
 // normal returns the specification with its defaults filled in and labels sorted.
 func (s RunSpec) normal() RunSpec {
+	if s.Queue == "" {
+		s.Queue = DefaultQueue
+	}
 	s.Jobs = slices.Clone(s.Jobs)
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
@@ -83,9 +100,10 @@ func (s RunSpec) normal() RunSpec {
 		}
 		j.Argv = nil
 		if j.AttemptLimit == 0 {
-			j.AttemptLimit = DefaultAttemptLimit
+			j.AttemptLimit = min(MaxAttemptLimit, j.Retries+DefaultAttemptLimit)
 		}
 		j.Labels = slices.Compact(slices.Sorted(slices.Values(j.Labels)))
+		j.Needs = slices.Sorted(slices.Values(j.Needs))
 	}
 	return s
 }
@@ -94,6 +112,14 @@ func (s RunSpec) normal() RunSpec {
 func (s RunSpec) Validate() error {
 	if err := name("name", s.Name); err != nil {
 		return err
+	}
+	if s.Queue != "" && !plain(s.Queue, MaxQueue) {
+		return fmt.Errorf("queue: %.80q is not 1 to %d letters, digits or any of . _ - / : =", s.Queue, MaxQueue)
+	}
+	if s.Source != "" {
+		if _, err := artifact.ParseDigest(s.Source); err != nil {
+			return fmt.Errorf("source: %w", err)
+		}
 	}
 	if len(s.Jobs) == 0 || len(s.Jobs) > MaxJobs {
 		return fmt.Errorf("jobs: a run has 1 to %d jobs, this one has %d", MaxJobs, len(s.Jobs))
@@ -108,7 +134,7 @@ func (s RunSpec) Validate() error {
 		}
 		seen[j.Name] = i
 	}
-	return nil
+	return s.validateNeeds(seen)
 }
 
 func (j JobSpec) validate() error {
@@ -138,8 +164,36 @@ func (j JobSpec) validate() error {
 		return fmt.Errorf("timeout: %s is not within 1ms and %s", time.Duration(j.Timeout), MaxTimeout)
 	case j.AttemptLimit < 0 || j.AttemptLimit > MaxAttemptLimit:
 		return fmt.Errorf("attempt_limit: %d is not within 1 and %d", j.AttemptLimit, MaxAttemptLimit)
+	case j.Retries < 0 || j.Retries > MaxRetries:
+		return fmt.Errorf("retries: %d is not within 0 and %d", j.Retries, MaxRetries)
+	case j.AttemptLimit != 0 && j.Retries >= j.AttemptLimit:
+		return fmt.Errorf("retries: %d retries need an attempt_limit above %d, not %d", j.Retries, j.Retries, j.AttemptLimit)
+	}
+	return j.validateOutputs()
+}
+
+func (j JobSpec) validateOutputs() error {
+	if len(j.Outputs) > MaxOutputs {
+		return fmt.Errorf("outputs: %d are more than %d", len(j.Outputs), MaxOutputs)
+	}
+	seen := make(map[string]bool, len(j.Outputs))
+	for i, o := range j.Outputs {
+		switch {
+		case !ValidArtifactName(o.Name):
+			return fmt.Errorf("outputs[%d].name: %.140q is not 1 to %d letters, digits or any of . _ -", i, o.Name, MaxName)
+		case seen[o.Name]:
+			return fmt.Errorf("outputs[%d].name: %q is there already", i, o.Name)
+		case len(o.Path) > MaxOutputPath || !fs.ValidPath(o.Path) || name("path", o.Path) != nil || strings.Contains(o.Path, "\\"):
+			return fmt.Errorf("outputs[%d].path: %.140q is no clean path below the working directory", i, o.Path)
+		}
+		seen[o.Name] = true
 	}
 	return nil
+}
+
+// ValidArtifactName reports whether an output may have the name: it is part of URLs and file names.
+func ValidArtifactName(s string) bool {
+	return plain(s, MaxName) && !strings.ContainsAny(s, "/:=") && s != "." && s != ".."
 }
 
 func (j JobSpec) validateSteps() error {
@@ -184,7 +238,7 @@ func ValidateLabels(labels []string) error {
 		return fmt.Errorf("labels: %d are more than %d", len(labels), MaxLabels)
 	}
 	for _, l := range labels {
-		if l == "" || len(l) > MaxLabel || strings.IndexFunc(l, isNotNameRune) >= 0 {
+		if !plain(l, MaxLabel) {
 			return fmt.Errorf("labels: %q is not 1 to %d letters, digits or any of . _ - / : =", l, MaxLabel)
 		}
 	}
@@ -219,6 +273,11 @@ func texts(field string, all []string, count, size int) error {
 		return fmt.Errorf("%s: %d bytes are more than %d", field, total, size)
 	}
 	return nil
+}
+
+// plain reports whether s is 1 to limit bytes that need no quoting anywhere.
+func plain(s string, limit int) bool {
+	return s != "" && len(s) <= limit && strings.IndexFunc(s, isNotNameRune) < 0
 }
 
 func isNotNameRune(r rune) bool {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forgeyard/forgeyard/cluster/access"
+	"github.com/forgeyard/forgeyard/roles/artifact"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/oklog/ulid/v2"
@@ -29,16 +30,20 @@ var ErrSpec = &access.Fault{
 	Hint: "correct the named field and submit again",
 }
 
-const insertRunSQL = `INSERT INTO forge.runs (id, name, idempotency_key, request_digest) VALUES ($1, $2, nullif($3, ''), $4)
+const insertRunSQL = `
+INSERT INTO forge.runs (id, name, idempotency_key, request_digest, queue, source, submitted_by)
+VALUES ($1, $2, nullif($3, ''), $4, $5, $6, $7)
 ON CONFLICT (idempotency_key) DO NOTHING`
 
 // The jobs follow the run only if this transaction inserted it. Their ids rise
 // in the order of the specification, which so becomes the order of the queue.
 const insertJobsSQL = `
-INSERT INTO forge.jobs (id, run_id, name, steps, env, labels, priority, timeout_ms, attempt_limit)
-SELECT j.id, $1, j.name, j.steps, j.env, j.labels, j.priority, j.timeout_ms, j.attempt_limit
+INSERT INTO forge.jobs (id, run_id, name, steps, env, labels, priority, timeout_ms, queue, needs, needed, unmet, state, outputs, attempt_limit, retries)
+SELECT j.id, $1, j.name, j.steps, j.env, j.labels, j.priority, j.timeout_ms, $3, j.needs, j.needed, cardinality(j.needs),
+       CASE WHEN j.needs = '{}' THEN 'queued' ELSE 'blocked' END, j.outputs, j.attempt_limit, j.retries
   FROM jsonb_to_recordset($2::jsonb)
-       AS j(id text, name text, steps jsonb, env jsonb, labels text[], priority smallint, timeout_ms integer, attempt_limit smallint)
+       AS j(id text, name text, steps jsonb, env jsonb, labels text[], priority smallint, timeout_ms integer, needs text[],
+            needed boolean, outputs jsonb, attempt_limit smallint, retries smallint)
  WHERE EXISTS (SELECT FROM forge.runs WHERE id = $1)
  ORDER BY j.id`
 
@@ -51,12 +56,47 @@ type jobRow struct {
 	Labels       []string          `json:"labels"`
 	Priority     int               `json:"priority"`
 	TimeoutMS    int64             `json:"timeout_ms"`
+	Needs        []string          `json:"needs"`
+	Needed       bool              `json:"needed"`
+	Outputs      []Output          `json:"outputs"`
 	AttemptLimit int               `json:"attempt_limit"`
+	Retries      int               `json:"retries"`
 }
 
-// Submit stores a run and its jobs, queued, and returns the run's id. With a
-// key, submitting the same specification again returns the first run's id;
-// created tells which it was. Errors: ErrSpec, ErrKeyReused, and the database's.
+// rowsOf makes the rows of a normal specification.
+func rowsOf(spec RunSpec, newID func() string) []jobRow {
+	needed := map[string]bool{}
+	for _, j := range spec.Jobs {
+		for _, n := range j.Needs {
+			needed[n] = true
+		}
+	}
+	rows := make([]jobRow, len(spec.Jobs))
+	for i, j := range spec.Jobs {
+		rows[i] = jobRow{
+			ID: newID(), Name: j.Name, Steps: j.Steps, Env: j.Env, Labels: orEmpty(j.Labels), Priority: j.Priority,
+			TimeoutMS: time.Duration(j.Timeout).Milliseconds(), Needs: orEmpty(j.Needs), Needed: needed[j.Name], Outputs: orEmpty(j.Outputs),
+			AttemptLimit: j.AttemptLimit, Retries: j.Retries,
+		}
+		if rows[i].Env == nil {
+			rows[i].Env = map[string]string{}
+		}
+	}
+	return rows
+}
+
+// orEmpty turns no slice into one without elements: the columns hold no NULL.
+func orEmpty[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+// Submit stores a run and its jobs, queued or blocked, in the name of the
+// context's caller, and returns the run's id. With a key, submitting the same
+// specification again returns the first run's id; created tells which it was.
+// Errors: ErrSpec, ErrKeyReused, and the database's.
 func Submit(ctx context.Context, db Database, spec RunSpec, key string) (id string, created bool, err error) {
 	if err := spec.Validate(); err != nil {
 		return "", false, ErrSpec.Because("%v", err)
@@ -68,37 +108,33 @@ func Submit(ctx context.Context, db Database, spec RunSpec, key string) (id stri
 	ids := ulid.Monotonic(rand.Reader, 0)
 	newID := func() string { return ulid.MustNew(ulid.Now(), ids).String() } // the entropy of crypto/rand does not fail
 	id = newID()
-	rows := make([]jobRow, len(spec.Jobs))
-	for i, j := range spec.Jobs {
-		rows[i] = jobRow{
-			ID: newID(), Name: j.Name, Steps: j.Steps, Env: j.Env, Labels: j.Labels, Priority: j.Priority,
-			TimeoutMS: time.Duration(j.Timeout).Milliseconds(), AttemptLimit: j.AttemptLimit,
-		}
-		if rows[i].Env == nil {
-			rows[i].Env = map[string]string{}
-		}
-		if rows[i].Labels == nil {
-			rows[i].Labels = []string{}
-		}
-	}
 	canonical, err := json.Marshal(spec)
 	if err != nil {
 		return "", false, fmt.Errorf("submit: %w", err)
 	}
-	jobs, err := json.Marshal(rows)
+	jobs, err := json.Marshal(rowsOf(spec, newID))
 	if err != nil {
 		return "", false, fmt.Errorf("submit: %w", err)
 	}
 	digest := sha256.Sum256(canonical)
+	var source []byte // NULL: none
+	if spec.Source != "" {
+		d, err := artifact.ParseDigest(spec.Source)
+		if err != nil {
+			return "", false, ErrSpec.Because("source: %v", err)
+		}
+		source = d.Bytes()
+	}
+	caller := storable([]byte(access.CallerOf(ctx).String()), MaxName)
 
 	var found string
 	var stored []byte
 	err = db.Batch(ctx, func(b *pgx.Batch) {
-		b.Queue(insertRunSQL, id, spec.Name, key, digest[:]).Exec(func(tag pgconn.CommandTag) error {
+		b.Queue(insertRunSQL, id, spec.Name, key, digest[:], spec.Queue, source, caller).Exec(func(tag pgconn.CommandTag) error {
 			created = tag.RowsAffected() == 1
 			return nil
 		})
-		b.Queue(insertJobsSQL, id, jobs)
+		b.Queue(insertJobsSQL, id, jobs, spec.Queue)
 		b.Queue(`SELECT id, request_digest FROM forge.runs WHERE id = $1 OR idempotency_key = nullif($2, '')`, id, key).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&found, &stored) })
 	})
