@@ -64,7 +64,8 @@ func New(b Backend, now func() time.Time) *Operations {
 }
 
 // Begin takes the scope under a new epoch and returns the operation once this
-// node's own view shows it (when ctx ends before, the operation refuses until then).
+// node's own view shows and confirms it (when ctx ends before, the operation
+// refuses until then).
 //
 // ErrHeld while another operation holds the scope, here or on another node;
 // ErrAbandoned while nobody has the authority to complete the one that does,
@@ -90,7 +91,7 @@ func (o *Operations) Begin(ctx context.Context, r Request) (*Operation, error) {
 		return nil, err
 	}
 	s.current = newOperation(o, r, epoch, predecessor)
-	o.await(ctx, epoch)
+	s.current.await(ctx)
 	return s.current, nil
 }
 
@@ -139,22 +140,3 @@ func (o *Operations) unreturned(s *slot, scope fsm.Scope) (fsm.ExclusiveLease, b
 	ours := held && x.Owner == self.Node && x.Incarnation == self.Incarnation && !v.Abandoned(x)
 	return x, ours && (s.current == nil || x.Epoch > s.current.epoch)
 }
-
-// await returns when this node's view has come to the epoch, or with ctx.
-func (o *Operations) await(ctx context.Context, epoch fsm.Epoch) {
-	changed, stop := o.backend.Changes()
-	defer stop()
-	again := time.NewTicker(viewPoll)
-	defer again.Stop()
-	for o.backend.View().Epoch < epoch {
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-		case <-again.C: // hints may be lost
-		}
-	}
-}
-
-// viewPoll is how late a view whose hint was lost may be seen.
-const viewPoll = 50 * time.Millisecond

@@ -4,7 +4,9 @@ package exclusive
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/fsm"
@@ -91,6 +93,26 @@ func (op *Operation) authority() error {
 		return cluster.ErrUnconfirmed.Wrap(nil, "%s epoch %d: the view was last confirmed %s ago", op.scope, op.epoch, v.Age(now))
 	}
 	return nil
+}
+
+// viewPoll is how late a confirmation, or a view whose hint was lost, may be seen.
+const viewPoll = 50 * time.Millisecond
+
+// await returns once this node's view gives the scope to the operation and is
+// confirmed, or when that cannot come about any more, or with ctx.
+func (op *Operation) await(ctx context.Context) {
+	changed, stop := op.operations.backend.Changes()
+	defer stop()
+	again := time.NewTicker(viewPoll)
+	defer again.Stop()
+	for errors.Is(op.authority(), cluster.ErrUnconfirmed) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-again.C:
+		}
+	}
 }
 
 func (op *Operation) held() bool { return op.heldIn(op.operations.backend.View()) }
