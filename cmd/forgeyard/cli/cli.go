@@ -49,6 +49,7 @@ type app struct {
 	noInput   bool
 	endpoints []string
 	timeout   time.Duration
+	shown     credentials
 }
 
 func (a *app) tree(deps Deps) *cobra.Command {
@@ -69,7 +70,7 @@ func (a *app) tree(deps Deps) *cobra.Command {
 	add(root, "Processes:", deps.Dev, deps.Demo, deps.Daemon, deps.Agent)
 	add(root, "Use the fleet:", a.runCommand())
 	add(root, "Operate the fleet:", a.clusterCommand(), a.actorsCommand())
-	add(root, "Set up:", a.pkiCommand(), a.configCommand())
+	add(root, "Set up:", a.pkiCommand(), a.tokenCommand(), a.configCommand())
 	add(root, "", a.explainCommand(), a.versionCommand(deps.Version))
 	return root
 }
@@ -81,8 +82,9 @@ func (a *app) globals(root *cobra.Command) {
 	f.StringVar(&a.colour, "color", "auto", "colour: auto|always|never")
 	f.BoolVar(&a.noColour, "no-color", false, "same as --color=never")
 	f.BoolVar(&a.noInput, "no-input", false, "never ask")
-	f.StringArrayVar(&a.endpoints, "endpoint", nil, "daemon to call: http://host:port or unix:///path; repeat it to try more (default $FORGEYARD_ENDPOINTS, then "+client.DefaultEndpoint+")")
+	f.StringArrayVar(&a.endpoints, "endpoint", nil, "daemon to call: http(s)://host:port or unix:///path; repeat it to try more (default $FORGEYARD_ENDPOINTS, then "+client.DefaultEndpoint+")")
 	f.DurationVar(&a.timeout, "timeout", 10*time.Second, "how long a call may take in all")
+	a.shown.flags(f)
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return a.checkGlobals(c) }
 }
 
@@ -104,9 +106,22 @@ func (a *app) checkGlobals(c *cobra.Command) error {
 	return nil
 }
 
-// client makes a client for the endpoints of the flags, the environment or the default.
+// client makes a client for the endpoints and credentials of the flags, the environment or the default.
 func (a *app) client() (*client.Client, error) {
-	list := a.endpoints
+	security, err := a.shown.read(a.io)
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.NewSecured(a.endpointNames(), security)
+	if err != nil {
+		return nil, usagef("", "%s", err.Error())
+	}
+	return c, nil
+}
+
+// endpointNames are the endpoints of the flags, the environment or the default.
+func (a *app) endpointNames() []string {
+	list := slices.Clone(a.endpoints)
 	if len(list) == 0 {
 		for name := range strings.SplitSeq(a.io.getenv("FORGEYARD_ENDPOINTS"), ",") {
 			if name = strings.TrimSpace(name); name != "" {
@@ -117,11 +132,7 @@ func (a *app) client() (*client.Client, error) {
 	if len(list) == 0 {
 		list = []string{client.DefaultEndpoint}
 	}
-	c, err := client.New(list)
-	if err != nil {
-		return nil, usagef("", "%s", err.Error())
-	}
-	return c, nil
+	return list
 }
 
 // call runs one request within --timeout.

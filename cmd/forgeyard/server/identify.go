@@ -27,7 +27,7 @@ type Access struct {
 var (
 	errUnknown = &access.Fault{
 		Status: http.StatusUnauthorized, Code: "FY-AUTH-001", Message: "this daemon wants to know who calls",
-		Hint: "give a token with --token-file or FORGEYARD_TOKEN, or an admin certificate with --cert and --key",
+		Hint: "give a token with --token-file or FORGEYARD_TOKEN, or an admin certificate with --cert and --cert-key",
 	}
 	errDenied = &access.Fault{
 		Status: http.StatusForbidden, Code: "FY-AUTH-006", Message: "the caller lacks the permission",

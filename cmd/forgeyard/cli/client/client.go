@@ -59,12 +59,16 @@ type endpoint struct {
 	http *http.Client
 }
 
-// New makes a client for endpoints such as "http://127.0.0.1:7480",
-// "127.0.0.1:7480" or "unix:///run/forgeyard/admin.sock", tried in this order.
-func New(endpoints []string) (*Client, error) {
+// New makes a client without credentials, see NewSecured.
+func New(endpoints []string) (*Client, error) { return NewSecured(endpoints, Security{}) }
+
+// NewSecured makes a client for endpoints such as "http://127.0.0.1:7480",
+// "https://10.0.0.11:7480", "127.0.0.1:7480" (https when an authority is given)
+// or "unix:///run/forgeyard/admin.sock", tried in this order.
+func NewSecured(endpoints []string, s Security) (*Client, error) {
 	c := &Client{}
 	for _, name := range endpoints {
-		e, err := parse(name)
+		e, err := parse(name, s)
 		if err != nil {
 			return nil, err
 		}
@@ -76,9 +80,13 @@ func New(endpoints []string) (*Client, error) {
 	return c, nil
 }
 
-func parse(name string) (*endpoint, error) {
+func parse(name string, s Security) (*endpoint, error) {
 	full := name
-	if !strings.Contains(full, "://") {
+	switch {
+	case strings.Contains(full, "://"):
+	case s.Authorities != nil:
+		full = "https://" + full
+	default:
 		full = "http://" + full
 	}
 	u, err := url.Parse(full)
@@ -87,8 +95,12 @@ func parse(name string) (*endpoint, error) {
 	}
 	dialer := &net.Dialer{Timeout: DialTimeout}
 	tr := &http.Transport{DialContext: dialer.DialContext, MaxIdleConns: 2, IdleConnTimeout: 30 * time.Second}
+	secured, err := s.protect(name, u.Scheme, u.Hostname(), tr)
+	if err != nil {
+		return nil, err
+	}
 	e := &endpoint{name: name, http: &http.Client{
-		Transport: tr,
+		Transport: secured,
 		// No daemon redirects; following one could leak a request to somebody else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -99,13 +111,13 @@ func parse(name string) (*endpoint, error) {
 			return dialer.DialContext(ctx, "unix", path)
 		}
 		e.base = "http://localhost"
-	case u.Scheme == "http" && u.Host != "":
+	case (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
 		if u.Port() == "" {
 			u.Host = net.JoinHostPort(u.Hostname(), "7480")
 		}
 		e.base = strings.TrimSuffix(u.String(), "/")
 	default:
-		return nil, fmt.Errorf("endpoint %q: write http://host:port or unix:///path", name)
+		return nil, fmt.Errorf("endpoint %q: write http://host:port, https://host:port or unix:///path", name)
 	}
 	return e, nil
 }
@@ -240,7 +252,7 @@ func (e *endpoint) failed(ctx context.Context, method string, err error) error {
 		return context.Canceled
 	}
 	var op *net.OpError
-	notSent := errors.As(err, &op) && op.Op == "dial"
+	notSent := errors.As(err, &op) && op.Op == "dial" || handshake(err) != ""
 	if method != http.MethodGet && !notSent {
 		return &Error{Err: err, Problem: access.Problem{
 			Code: CodeLost, Kind: "TransportFailure", OutcomeUnknown: true,
@@ -255,6 +267,9 @@ func (e *endpoint) failed(ctx context.Context, method string, err error) error {
 
 // reason is the innermost cause of a transport error; the outer layers repeat the address.
 func reason(err error) string {
+	if text := handshake(err); text != "" {
+		return text
+	}
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		return "no answer in time"
@@ -274,7 +289,7 @@ func refused(resp *http.Response, answer []byte) error {
 		doc.Error = access.Problem{
 			Code: CodeAnswer, Kind: "Internal",
 			Message: fmt.Sprintf("the endpoint answered %s without saying why", resp.Status),
-			Hint:    "is this a Forgeyard daemon? check --endpoint",
+			Hint:    "is this a Forgeyard daemon? check --endpoint, and whether it wants https://",
 		}
 	}
 	return &Error{Status: resp.StatusCode, Problem: doc.Error}
