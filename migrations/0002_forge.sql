@@ -19,6 +19,7 @@ CREATE TABLE forge.agents (
     unaccepted         smallint NOT NULL DEFAULT 0,  -- leases in a row that it never accepted
     quarantined_at     timestamptz,                  -- nothing is leased to it until an operator clears this
     quarantine_reason  text NOT NULL DEFAULT '',
+    closing            boolean NOT NULL DEFAULT false, -- the process is stopping: nothing new until its next hello
     CHECK ((link IS NULL) = (node IS NULL))
 ) WITH (fillfactor = 70);
 
@@ -78,6 +79,7 @@ CREATE TABLE forge.jobs (
 -- Each queue in its order; scanned by the lease loop, and by a new leader that rebuilds what it knows. Every index
 -- of what the scheduler still has to do is partial, so that finished jobs cost it nothing.
 CREATE INDEX jobs_queue ON forge.jobs (queue, priority DESC, seq) WHERE state = 'queued';
+CREATE INDEX jobs_blocked ON forge.jobs (run_id) INCLUDE (queue) WHERE state = 'blocked'; -- also the jobs that a finished one may release
 CREATE INDEX jobs_settled ON forge.jobs (id) WHERE state = 'blocked' AND unmet <= 0;
 CREATE INDEX jobs_backoff ON forge.jobs (not_before) WHERE state = 'backoff';
 CREATE INDEX jobs_cancel ON forge.jobs (id) WHERE cancel_requested_at IS NOT NULL AND finished_at IS NULL;
@@ -106,6 +108,7 @@ CREATE TABLE forge.leases (
     output_tail         bytea CHECK (length(output_tail) <= 65536),
     log_bytes           bigint NOT NULL DEFAULT 0, -- of its log, stored so far
     log_final           boolean NOT NULL DEFAULT false, -- no more will come
+    note                text NOT NULL DEFAULT '', -- what the attempt waits for, as its agent says
     reason              text NOT NULL DEFAULT '',
     ended_at            timestamptz,
     CONSTRAINT leases_attempt_once UNIQUE (job_id, attempt),
