@@ -47,23 +47,38 @@ type Forest struct {
 	Kind        string            `json:"kind"`
 	ObservedAt  time.Time         `json:"observed_at"`
 	Node        fsm.NodeID        `json:"node"`
+	NodeName    string            `json:"node_name"` // its id when it has none
 	Incarnation fsm.IncarnationID `json:"incarnation"`
-	Actors      []ActorInfo       `json:"actors"` // sorted by path
+	Actors      []ActorInfo       `json:"actors"` // the root first, parents before children
 	DeadLetters uint64            `json:"dead_letters"`
 	Unhandled   uint64            `json:"unhandled"`
 }
 
-// Tree returns every living actor and loop, sorted by path. It reads counters
-// only and never asks an actor, so a stuck actor does not delay it.
+// Tree returns every living actor and loop, the root first and parents before
+// their children. It reads counters only and never asks an actor, so a stuck
+// actor does not delay it.
 func (s *System) Tree() []ActorInfo {
 	now := s.cfg.Now()
 	records := s.registry.all()
-	slices.SortFunc(records, func(a, b *record) int { return cmp.Compare(a.path, b.path) })
+	slices.SortFunc(records, func(a, b *record) int {
+		return cmp.Or(cmp.Compare(a.kind.rank(), b.kind.rank()), cmp.Compare(a.path, b.path))
+	})
 	infos := make([]ActorInfo, len(records))
 	for i, r := range records {
 		infos[i] = r.info(now)
 	}
 	return infos
+}
+
+// rank puts the two whose names are not part of their children's paths first.
+func (k Kind) rank() int {
+	switch k {
+	case KindRoot:
+		return 0
+	case KindCoordination:
+		return 1
+	}
+	return 2
 }
 
 func (r *record) info(now time.Time) ActorInfo {
@@ -127,7 +142,13 @@ func (s *System) serveActors(w http.ResponseWriter, r *http.Request) {
 	})
 	access.WriteJSON(w, http.StatusOK, Forest{
 		APIVersion: "forgeyard.dev/v1", Kind: "ActorTree", ObservedAt: s.cfg.Now(),
-		Node: s.self.Node, Incarnation: s.self.Incarnation,
+		Node: s.self.Node, NodeName: s.name(), Incarnation: s.self.Incarnation,
 		Actors: infos, DeadLetters: s.DeadLetters(), Unhandled: s.Unhandled(),
 	})
+}
+
+// name is what this node is called in the committed view, else by itself.
+func (s *System) name() string {
+	m, _ := s.cfg.Backend.View().Member(s.self.Node)
+	return cmp.Or(m.Name, s.self.Name, s.self.Node.String())
 }

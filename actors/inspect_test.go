@@ -35,7 +35,13 @@ func TestIntrospectionTree(t *testing.T) {
 		require.Equal(t, "forgeyard.dev/v1", forest.APIVersion)
 		require.Equal(t, "ActorTree", forest.Kind)
 		require.Equal(t, member(1).Node, forest.Node)
-		require.True(t, slices.IsSortedFunc(forest.Actors, func(a, b ActorInfo) int { return strings.Compare(a.Path, b.Path) }))
+		require.Equal(t, "node-1", forest.NodeName)
+		require.Equal(t, []string{pathRoot, pathCoordination, pathLeader, rolePath(role), treePath(role, epoch), treePath(role, epoch) + "/idle", pathWatcher}, pathsOf(forest))
+		seen := map[string]bool{"": true}
+		for _, a := range forest.Actors {
+			require.True(t, seen[a.Parent], "%s stands before its parent", a.Path)
+			seen[a.Path] = true
+		}
 		i := slices.IndexFunc(forest.Actors, func(a ActorInfo) bool { return a.Path == treePath(role, epoch) })
 		require.GreaterOrEqual(t, i, 0)
 		got := forest.Actors[i]
@@ -50,6 +56,13 @@ func TestIntrospectionTree(t *testing.T) {
 	}, &probe{role: role})
 }
 
+func pathsOf(f Forest) (list []string) {
+	for _, a := range f.Actors {
+		list = append(list, a.Path)
+	}
+	return list
+}
+
 func TestActorsEndpointFilters(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *host) {
 		h.backend.assign(role, 1)
@@ -59,14 +72,10 @@ func TestActorsEndpointFilters(t *testing.T) {
 			require.Equal(t, http.StatusOK, code)
 			var forest Forest
 			require.NoError(t, json.Unmarshal(body, &forest))
-			var list []string
-			for _, a := range forest.Actors {
-				list = append(list, a.Path)
-			}
-			return list
+			return pathsOf(forest)
 		}
 		require.Equal(t, []string{"root"}, paths("?depth=0"))
-		require.Equal(t, []string{"coordination", "root"}, paths("?depth=1"))
+		require.Equal(t, []string{"root", "coordination"}, paths("?depth=1"))
 		require.NotContains(t, paths("?depth=2"), treePath(role, epoch))
 		require.Contains(t, paths("?depth=3"), treePath(role, epoch))
 		require.Equal(t, []string{treePath(role, epoch), treePath(role, epoch) + "/idle"}, paths("?path="+treePath(role, epoch)))

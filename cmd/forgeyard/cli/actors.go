@@ -63,7 +63,7 @@ func actorsResult(f actors.Forest) result {
 			rows = append(rows, row)
 		}
 		p.table(cols, rows)
-		p.line("as seen by %s, read: local; %d %s, %d dead letters, %d unhandled", f.Node.String(), len(f.Actors), entries(len(f.Actors)), f.DeadLetters, f.Unhandled)
+		p.line("as seen by %s, read: local; %d %s, %d dead letters, %d unhandled", f.NodeName, len(f.Actors), entries(len(f.Actors)), f.DeadLetters, f.Unhandled)
 	}}
 }
 

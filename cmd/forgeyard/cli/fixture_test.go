@@ -155,7 +155,7 @@ func noQuorum() health.ClusterStatus {
 }
 
 func forest() actors.Forest {
-	return actors.Forest{APIVersion: apiVersion, Kind: "ActorTree", ObservedAt: when(), Node: id(2), DeadLetters: 3, Actors: []actors.ActorInfo{
+	return actors.Forest{APIVersion: apiVersion, Kind: "ActorTree", ObservedAt: when(), Node: id(2), NodeName: "node-b", DeadLetters: 3, Actors: []actors.ActorInfo{
 		{Path: "root", Kind: actors.KindRoot, State: "running", StartedAt: when()},
 		{Path: "roles/SchedulerLeader/42", Kind: actors.KindRole, State: "running", Role: fsm.SchedulerLeader, Epoch: 42, GuardState: cluster.GuardActive,
 			MailboxDepth: 2, OldestMessageAge: 35 * time.Millisecond, Messages: 991, StartedAt: when(), LastScan: actors.Scan{Result: "12 active leases"}},
