@@ -76,9 +76,10 @@ CREATE TABLE forge.jobs (
     CONSTRAINT jobs_finished CHECK ((finished_at IS NULL) = (state IN ('blocked', 'queued', 'leased', 'backoff')))
 ) WITH (fillfactor = 80);
 
--- Each queue in its order; scanned by the lease loop, and by a new leader that rebuilds what it knows. Every index
--- of what the scheduler still has to do is partial, so that finished jobs cost it nothing.
-CREATE INDEX jobs_queue ON forge.jobs (queue, priority DESC, seq) WHERE state = 'queued';
+-- Each kind of queued jobs, which is what asks for the same labels in the same queue, in its order: the lease loop
+-- leaps from kind to kind, so that jobs which no agent can run cost it nothing. Every index of what the scheduler
+-- still has to do is partial, so that finished jobs cost it nothing either.
+CREATE INDEX jobs_queue ON forge.jobs (queue, labels, priority DESC, seq) WHERE state = 'queued';
 CREATE INDEX jobs_blocked ON forge.jobs (run_id) INCLUDE (queue) WHERE state = 'blocked'; -- also the jobs that a finished one may release
 CREATE INDEX jobs_settled ON forge.jobs (id) WHERE state = 'blocked' AND unmet <= 0;
 CREATE INDEX jobs_backoff ON forge.jobs (not_before) WHERE state = 'backoff';

@@ -26,6 +26,7 @@ CREATE TABLE forge.artifacts (
     PRIMARY KEY (lease_id, name)
 );
 CREATE INDEX artifacts_run ON forge.artifacts (run_id);
+CREATE INDEX artifacts_job ON forge.artifacts (job_id); -- or each pruned job would read the table
 
 -- What happened, in the transaction in which it happened. A reader takes rows below pg_snapshot_xmin only, in the order
 -- (xid, seq): so it misses none, though transactions commit out of order.

@@ -3,14 +3,10 @@
 package scheduler
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/forgeyard/forgeyard/cluster"
 )
 
 // advanceSQL moves the tick to now. When more than $1 has passed since the last
@@ -37,54 +33,70 @@ func advance(b *pgx.Batch, longer time.Duration, lost *time.Duration) {
 	b.Queue(advanceSQL, longer).QueryRow(func(row pgx.Row) error { return row.Scan(lost) })
 }
 
-// tick keeps the lease clock and, being fenced, notices a lost fence on a quiet scheduler.
-func (s *Scheduler) tick(ctx context.Context, g cluster.RoleGuard) (more bool, err error) {
-	var lost time.Duration
-	err = s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) { advance(b, s.outage(), &lost) })
-	if err == nil && lost > 0 {
-		s.cfg.Logger.Info("every active lease was extended by the time in which no scheduler was active", "by", lost, "epoch", g.Epoch())
-	}
-	return false, err
-}
-
 // A lease that some agent is just extending or completing is skipped, and
 // looked at again next time. The job goes back to its old place in the queue,
-// or fails with its last attempt; one whose end was asked for is cancelled.
+// or fails with its last attempt, and then what needs it never runs; one whose
+// end was asked for is cancelled. Jobs are locked in id order, their dependents
+// among them, before any is changed.
+//
+// An agent that is heard of and yet let leases expire without having accepted
+// one has a dead work loop: the third time in a row, counted in rounds and not
+// in leases, it is quarantined. An acceptance starts the count again.
 const expireSQL = `
-WITH moment AS MATERIALIZED (SELECT coordination.clock() AS now), over AS (
-  SELECT l.id, l.job_id, l.agent_id, l.reason FROM forge.leases l, moment
+WITH moment AS MATERIALIZED (SELECT coordination.clock() AS now), over AS MATERIALIZED (
+  SELECT l.id, l.job_id, l.agent_id, l.reason, l.accepted_at IS NULL AS unaccepted, l.cancel_requested_at IS NOT NULL AS cancelled
+    FROM forge.leases l, moment
    WHERE l.state = 'active' AND l.expires_at <= moment.now
-   ORDER BY l.id LIMIT $1 FOR UPDATE OF l SKIP LOCKED), ended AS (
+   ORDER BY l.id LIMIT $1 FOR UPDATE OF l SKIP LOCKED), lapsed AS (
   UPDATE forge.leases l SET state = 'expired', ended_at = moment.now,
          reason = CASE WHEN over.reason = '' THEN 'agent ' || over.agent_id || ' did not extend it in time' ELSE over.reason END
     FROM over, moment WHERE l.id = over.id
-  RETURNING l.id, l.job_id, l.reason, l.cancel_requested_at IS NOT NULL AS cancelled), voided AS (
-  UPDATE forge.dispatch d SET state = 'void' FROM ended WHERE d.lease_id = ended.id AND d.state = 'open')
-UPDATE forge.jobs j
-   SET state = CASE WHEN ended.cancelled THEN 'cancelled' WHEN j.attempt < j.attempt_limit THEN 'queued' ELSE 'failed' END,
-       reason = CASE WHEN ended.cancelled THEN 'cancelled: ' || ended.reason WHEN j.attempt < j.attempt_limit THEN ''
-                     ELSE 'attempt ' || j.attempt || ' of ' || j.attempt_limit || ': ' || ended.reason END,
-       finished_at = CASE WHEN j.attempt < j.attempt_limit AND NOT ended.cancelled THEN NULL ELSE moment.now END
-  FROM ended, moment WHERE j.id = ended.job_id AND j.state = 'leased'`
+  RETURNING l.id, l.job_id, l.reason, over.cancelled), voided AS (
+  UPDATE forge.dispatch d SET state = 'void' FROM lapsed WHERE d.lease_id = lapsed.id AND d.state = 'open'), touched AS (
+  SELECT job_id AS id FROM over
+  UNION
+  SELECT d.id FROM over JOIN forge.jobs j ON j.id = over.job_id AND j.needed
+    JOIN forge.jobs d ON d.run_id = j.run_id AND j.name = ANY (d.needs) AND d.state = 'blocked'), locked AS MATERIALIZED (
+  SELECT j.id FROM forge.jobs j JOIN touched USING (id) ORDER BY j.id FOR NO KEY UPDATE OF j), verdict AS MATERIALIZED (
+  SELECT j.id, lapsed.reason, CASE WHEN lapsed.cancelled OR j.cancel_requested_at IS NOT NULL THEN 'cancelled'
+         WHEN j.attempt < j.attempt_limit THEN 'queued' ELSE 'failed' END AS state
+    FROM lapsed JOIN locked ON locked.id = lapsed.job_id JOIN forge.jobs j ON j.id = locked.id), ended AS (
+  UPDATE forge.jobs j SET state = v.state,
+         reason = CASE v.state WHEN 'cancelled' THEN 'cancelled: ' || v.reason WHEN 'queued' THEN ''
+                       ELSE 'attempt ' || j.attempt || ' of ' || j.attempt_limit || ': ' || v.reason END,
+         queued_at = CASE v.state WHEN 'queued' THEN moment.now ELSE j.queued_at END,
+         finished_at = CASE v.state WHEN 'queued' THEN NULL ELSE moment.now END
+    FROM verdict v, moment WHERE j.id = v.id AND j.state = 'leased'
+  RETURNING j.run_id, j.name, j.needed, j.state), doubted AS (
+  SELECT a.id FROM forge.agents a, moment
+   WHERE a.id IN (SELECT agent_id FROM over WHERE unaccepted AND NOT cancelled)
+     AND a.link IS NOT NULL AND a.last_seen > moment.now - $2::interval
+   ORDER BY a.id FOR NO KEY UPDATE OF a SKIP LOCKED), counted AS (
+  UPDATE forge.agents a SET unaccepted = least(a.unaccepted + 1, 1000),
+         quarantined_at = CASE WHEN a.unaccepted + 1 >= $3 THEN coalesce(a.quarantined_at, moment.now) ELSE a.quarantined_at END,
+         quarantine_reason = CASE WHEN a.unaccepted + 1 >= $3 AND a.quarantined_at IS NULL
+           THEN 'it accepted none of the last ' || (a.unaccepted + 1) || ' leases offered to it before they expired' ELSE a.quarantine_reason END
+    FROM doubted, moment WHERE a.id = doubted.id
+  RETURNING a.id, a.unaccepted)` + doomSQL + `
+SELECT (SELECT count(*) FROM ended), (SELECT count(*) FROM over), (SELECT coalesce(array_agg(id ORDER BY id), '{}') FROM counted WHERE unaccepted = $3)`
 
-// expire ends up to BatchSize leases whose time is over. The clock is advanced
-// first in the same transaction, or the first look after an outage would end
-// every lease that could not be extended during it.
-func (s *Scheduler) expire(ctx context.Context, g cluster.RoleGuard) (more bool, err error) {
-	var lost time.Duration
-	var n int64
-	err = s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) {
-		advance(b, s.outage(), &lost)
-		b.Queue(expireSQL, s.cfg.BatchSize).Exec(affected(&n))
+// unacceptedLimit is after how many rounds of unaccepted leases in a row an agent is quarantined.
+const unacceptedLimit = 3
+
+// expired is what a round of expiry did.
+type expired struct {
+	requeued    int64    // jobs, or ended
+	leases      int64    // that were ended
+	quarantined []string // agents
+}
+
+// queueExpiry ends up to BatchSize leases whose time is over. The lease clock
+// must be advanced before it in the same transaction, or the first look after an
+// outage would end every lease that could not be extended during it.
+func (s *Scheduler) queueExpiry(b *pgx.Batch, e *expired) {
+	b.Queue(expireSQL, s.cfg.BatchSize, s.cfg.AgentTTL, unacceptedLimit).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&e.requeued, &e.leases, &e.quarantined)
 	})
-	if err != nil {
-		return false, fmt.Errorf("end leases: %w", err)
-	}
-	if n > 0 {
-		s.cfg.Logger.Info("ended leases whose time was over", "leases", n, "epoch", g.Epoch())
-		s.leases.ring()
-	}
-	return n == int64(s.cfg.BatchSize), nil
 }
 
 func affected(n *int64) func(pgconn.CommandTag) error {

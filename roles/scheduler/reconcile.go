@@ -1,4 +1,4 @@
-// What a new SchedulerLeader does before it leases anything (§85, §88, §244), and the upkeep of orders.
+// What a new SchedulerLeader does before it leases anything (§85, §88, §244).
 
 package scheduler
 
@@ -36,7 +36,8 @@ const scanSQL = `
 SELECT (SELECT count(*) FROM forge.jobs WHERE state = 'queued'),
        (SELECT count(*) FROM forge.leases WHERE state = 'active'),
        (SELECT count(*) FROM forge.dispatch WHERE state = 'open'),
-       (SELECT count(*) FROM forge.agents WHERE link IS NOT NULL AND last_seen > (SELECT coordination.clock()) - $1::interval)`
+       (SELECT count(*) FROM forge.agents WHERE link IS NOT NULL AND last_seen > (SELECT coordination.clock()) - $1::interval
+           AND drain_requested_at IS NULL AND quarantined_at IS NULL)`
 
 // Scan is what reconciliation found.
 type Scan struct {
@@ -68,9 +69,17 @@ func (s *Scheduler) Reconcile(ctx context.Context, g cluster.RoleGuard) (string,
 // Recover gives back the time of the outage first, then makes open orders its
 // own, then scans: eligible jobs, active leases, open orders, agents. All in
 // one fenced transaction, so that a leader which dies here leaves all or nothing.
+// Whose turn it is and the first window of the queue are read with it, so that
+// the first batch is planned when it returns (§84).
 func (s *Scheduler) Recover(ctx context.Context, g cluster.RoleGuard) (Scan, error) {
 	var found Scan
 	var restamped, voided int64
+	l := s.ledgerOf(g)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var history turns
+	var w window
+	var next place
 	err := s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) {
 		advance(b, 0, &found.Outage)
 		b.Queue(voidSQL).Exec(affected(&voided))
@@ -78,27 +87,15 @@ func (s *Scheduler) Recover(ctx context.Context, g cluster.RoleGuard) (Scan, err
 		b.Queue(scanSQL, s.cfg.AgentTTL).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&found.Eligible, &found.Active, &found.Orders, &found.Agents)
 		})
+		s.queueReady(b)
+		queueTurns(b, &history)
+		s.queueWindow(b, place{}, &w, &next)
 	})
 	if err != nil {
 		return Scan{}, fmt.Errorf("reconcile: %w", err)
 	}
+	l.turns, l.known, l.from = history, true, next
+	l.picks = plan(w, history, s.cfg.BatchSize)
 	found.Restamp, found.Void = int(restamped), int(voided)
 	return found, nil
-}
-
-// dispatch keeps the orders in shape: a daemon opens one again when its agent
-// never learned that it may start, and that order still has an older epoch.
-func (s *Scheduler) dispatch(ctx context.Context, g cluster.RoleGuard) (more bool, err error) {
-	var restamped, voided int64
-	err = s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) {
-		b.Queue(voidSQL).Exec(affected(&voided))
-		b.Queue(restampSQL).Exec(affected(&restamped))
-	})
-	if err != nil {
-		return false, fmt.Errorf("keep orders: %w", err)
-	}
-	if restamped > 0 {
-		s.cfg.Dispatched()
-	}
-	return false, nil
 }
