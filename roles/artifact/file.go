@@ -32,10 +32,11 @@ type fileStore struct {
 	dir   string
 	owner fsm.ClusterID
 	admit admission
+	copy  func(io.Writer, io.Reader) (int64, error) // io.Copy
 }
 
 func openFile(dir string, owner fsm.ClusterID) *fileStore {
-	s := &fileStore{dir: dir, owner: owner}
+	s := &fileStore{dir: dir, owner: owner, copy: io.Copy}
 	s.admit.check = s.claim
 	return s
 }
@@ -72,12 +73,8 @@ func (s *fileStore) Put(ctx context.Context, r io.Reader, want Want) (Blob, erro
 // write fills a temporary file, durably, and describes it as a blob.
 func (s *fileStore) write(ctx context.Context, f *os.File, r io.Reader, want Want) (Blob, error) {
 	in := newIntake(ctx, r, want)
-	if _, err := io.Copy(f, in); err != nil {
-		var source *sourceError
-		if errors.As(err, &source) {
-			return Blob{}, source.err
-		}
-		return Blob{}, explainFile(err)
+	if _, err := s.copy(f, in); err != nil {
+		return Blob{}, unmark(err)
 	}
 	d, err := in.digest()
 	if err != nil {

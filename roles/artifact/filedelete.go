@@ -29,13 +29,18 @@ func (s *fileStore) Delete(ctx context.Context, d Digest, notAfter time.Time) (b
 	if info.ModTime().After(notAfter) {
 		return false, nil
 	}
+	return s.discard(d, notAfter)
+}
+
+// discard deletes a copy that looked old enough: it may be another one by now.
+func (s *fileStore) discard(d Digest, notAfter time.Time) (bool, error) {
 	trashed := filepath.Join(s.trash(), d.hex()+"."+rand.Text())
 	if err := os.Rename(s.path(d), trashed); errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	} else if err != nil {
 		return false, explainFile(err)
 	}
-	info, err = os.Stat(trashed)
+	info, err := os.Stat(trashed)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil // a Tidy has put it back
 	}

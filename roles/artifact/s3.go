@@ -26,8 +26,11 @@ import (
 	"github.com/forgeyard/forgeyard/fsm"
 )
 
-// spoolAbove is the size from which an upload is hashed on disk instead of in memory, in bytes.
-const spoolAbove = 1 << 20
+// Sizes of uploads, in bytes.
+const (
+	spoolAbove = 1 << 20  // from here on an upload is hashed on disk instead of in memory
+	wholeBelow = 16 << 20 // up to here it is sent in one request, above in parts
+)
 
 type s3Store struct {
 	client *minio.Core
@@ -91,18 +94,30 @@ func (s *s3Store) Put(ctx context.Context, r io.Reader, want Want) (Blob, error)
 		}
 	}
 	key := s.folder(d) + rand.Text()
-	if _, err := s.client.Client.PutObject(ctx, s.bucket, key, body, in.size, putOptions()); err != nil {
+	if in.size <= wholeBelow {
+		opts := putOptions()
+		opts.DisableContentSha256 = true // signs the hash given, instead of the body in pieces: the server checks it
+		_, err = s.client.PutObject(ctx, s.bucket, key, body, in.size, "", d.hex(), opts)
+	} else {
+		_, err = s.client.Client.PutObject(ctx, s.bucket, key, body, in.size, putOptions())
+	}
+	if err != nil {
 		return Blob{}, explainS3(err)
 	}
 	info, err := s.client.StatObject(ctx, s.bucket, key, minio.StatObjectOptions{})
 	if err != nil {
 		return Blob{}, explainS3(err)
 	}
-	return Blob{Digest: d, Size: info.Size, Modified: info.LastModified}, nil
+	if info.Size != in.size {
+		return Blob{}, errors.Join(ErrUnavailable.Wrap(nil, "the artifact store kept %d of %d bytes", info.Size, in.size), s.remove(ctx, key))
+	}
+	return Blob{Digest: d, Size: in.size, Modified: info.LastModified}, nil
 }
 
+// putOptions have each request checked by a hash of its whole body, which every
+// server knows, and not by signatures between pieces of it, which some do not.
 func putOptions() minio.PutObjectOptions {
-	return minio.PutObjectOptions{ContentType: "application/octet-stream", NumThreads: 2}
+	return minio.PutObjectOptions{ContentType: "application/octet-stream", DisableContentSha256: true, SendContentMd5: true}
 }
 
 // held is an upload that is hashed and can be sent, and sent again.
@@ -139,15 +154,6 @@ func (s *s3Store) hold(in *intake) (held, error) {
 		return nil, errors.Join(unmark(err), onDisk{f}.Close())
 	}
 	return onDisk{f}, nil
-}
-
-// unmark tells a failure of the source from one of the local disk.
-func unmark(err error) error {
-	var source *sourceError
-	if errors.As(err, &source) {
-		return source.err
-	}
-	return explainFile(err)
 }
 
 // attempts bounds how often a read looks for a copy: the one it found may be

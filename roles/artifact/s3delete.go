@@ -57,6 +57,9 @@ func (s *s3Store) abortUploads(ctx context.Context, notAfter time.Time) (aborted
 	defer cancel() // ends the listing when this returns early
 	for u := range s.client.ListIncompleteUploads(listing, s.bucket, s.blobs(), true) {
 		if u.Err != nil {
+			if minio.ToErrorResponse(u.Err).Code == minio.NoSuchUpload { // some servers have no list of none
+				return aborted, nil
+			}
 			return aborted, explainS3(u.Err)
 		}
 		if u.Initiated.After(notAfter) {

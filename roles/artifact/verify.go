@@ -54,6 +54,15 @@ type sourceError struct{ err error }
 func (e *sourceError) Error() string { return e.err.Error() }
 func (e *sourceError) Unwrap() error { return e.err }
 
+// unmark tells a failure of the source from one of the file system that takes the bytes.
+func unmark(err error) error {
+	var source *sourceError
+	if errors.As(err, &source) {
+		return source.err
+	}
+	return explainFile(err)
+}
+
 // verifier passes a blob's bytes on and answers ErrCorrupt instead of io.EOF
 // when they were not the blob's.
 type verifier struct {
