@@ -128,6 +128,7 @@ func TestAppRoleIsPowerless(t *testing.T) {
 }
 
 // The functions that carry authority run as their owner, on a search path that no caller can bend.
+// Those of the write path run as their caller and name every object with its schema.
 func TestFunctionsArePinned(t *testing.T) {
 	db := pgtest.New(t)
 	rows, err := session(t, db.Super).Query(t.Context(), `SELECT proname, prosecdef, provolatile::text, coalesce(array_to_string(proconfig, ','), '')
@@ -141,8 +142,8 @@ func TestFunctionsArePinned(t *testing.T) {
 		require.NoError(t, rows.Scan(&f.Name, &definer, &f.Volatile, &f.Config))
 		seen[f.Name] = true
 		require.Equal(t, "v", f.Volatile, f.Name)
-		require.Equal(t, f.Name != "require_fence", definer, f.Name)
-		if definer { // require_fence runs as its caller and names every function with its schema
+		require.Equal(t, f.Name != "require_fence" && f.Name != "fence", definer, f.Name)
+		if definer {
 			require.True(t, strings.HasPrefix(f.Config, "search_path=pg_catalog, pg_temp"), "%s: %s", f.Name, f.Config)
 		}
 	}
@@ -153,4 +154,44 @@ func TestFunctionsArePinned(t *testing.T) {
 	var public int
 	require.NoError(t, session(t, db.Super).QueryRow(t.Context(), `SELECT count(*) FROM pg_proc WHERE pronamespace = 'coordination'::regnamespace AND has_function_privilege('public', oid, 'EXECUTE')`).Scan(&public))
 	require.Zero(t, public, "nobody but the app role calls them")
+}
+
+// Whatever stands first on a caller's search path, the functions of the write path find what they mean.
+func TestWritePathIgnoresTheSearchPath(t *testing.T) {
+	db := pgtest.New(t)
+	super := session(t, db.Super)
+	_, err := super.Exec(t.Context(), `
+		INSERT INTO coordination.fence VALUES (1, 1, 5, 'a', 'a-1', coordination.system_identifier(), coordination.timeline(), now());
+		CREATE TABLE guarded (epoch bigint NOT NULL DEFAULT coordination.fenced_epoch());
+		CREATE TRIGGER guard BEFORE INSERT ON guarded FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
+		GRANT INSERT ON guarded TO forgeyard_app;
+		CREATE SCHEMA trap; GRANT USAGE ON SCHEMA trap TO forgeyard_app;
+		CREATE FUNCTION trap.yes(smallint, smallint) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+		CREATE FUNCTION trap.yes(bigint, bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true';
+		CREATE FUNCTION trap.no(text, text) RETURNS boolean LANGUAGE sql AS 'SELECT false';
+		CREATE OPERATOR trap.= (LEFTARG = smallint, RIGHTARG = smallint, FUNCTION = trap.yes);
+		CREATE OPERATOR trap.= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = trap.yes);
+		CREATE OPERATOR trap.<> (LEFTARG = text, RIGHTARG = text, FUNCTION = trap.no);
+		CREATE OPERATOR trap.= (LEFTARG = text, RIGHTARG = text, FUNCTION = trap.no);
+		CREATE FUNCTION trap.current_setting(text, boolean) RETURNS text LANGUAGE sql AS $$ SELECT '1:1:1' $$;
+		CREATE FUNCTION trap.current_setting(text) RETURNS text LANGUAGE sql AS $$ SELECT 'read committed' $$;
+		CREATE FUNCTION trap.split_part(text, text, integer) RETURNS text LANGUAGE sql AS $$ SELECT '1' $$;
+		CREATE FUNCTION trap.concat_ws(text, VARIADIC "any") RETURNS text LANGUAGE internal AS 'text_concat_ws';
+		CREATE TABLE trap.fence AS SELECT 1::smallint AS role, 1::bigint AS generation, 4::bigint AS epoch`)
+	require.NoError(t, err)
+	c := session(t, db.App)
+	_, err = c.Exec(t.Context(), "SET search_path = trap, pg_catalog")
+	require.NoError(t, err)
+	exec := func(sql string) string {
+		_, err := c.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+		return sqlstate(err)
+	}
+	require.Equal(t, "FY001", exec("SELECT coordination.fence(1::smallint, 1, 4)"), "only the real row counts, compared for real")
+	require.Equal(t, "FY002", exec("INSERT INTO public.guarded VALUES (1)"))
+	require.Equal(t, "FY005", exec("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT coordination.fence(1::smallint, 1, 5)"))
+	require.Empty(t, exec("ROLLBACK"))
+	require.Empty(t, exec("SELECT coordination.fence(1::smallint, 1, 5); INSERT INTO public.guarded DEFAULT VALUES"))
+	var epoch int64
+	require.NoError(t, super.QueryRow(t.Context(), "SELECT epoch FROM guarded").Scan(&epoch))
+	require.EqualValues(t, 5, epoch)
 }
