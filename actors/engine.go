@@ -46,7 +46,7 @@ func (s *System) countDeadLetters() (stop func()) {
 
 func (s *System) undelivered(to string, msg any) {
 	switch m := msg.(type) {
-	case actor.SystemMessage, *actor.PoisonPill, *tick, *poison, *treeEnded:
+	case actor.SystemMessage, *actor.PoisonPill, *tick, *poison, *treeEnded, *swept:
 		return // stopping what has stopped, and hinting at nobody, are no loss
 	case *work:
 		m.refuse(errRoleStopped)

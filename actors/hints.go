@@ -45,6 +45,9 @@ func (s *System) hint(ctx context.Context, trees, views <-chan struct{}) {
 		case <-reload.C:
 			s.send(pathCoordination, &tick{})
 			s.send(pathWatcher, &tick{})
+			if s.cfg.Reconciler != nil {
+				s.send(pathReconciler, &tick{})
+			}
 		}
 	}
 }

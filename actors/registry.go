@@ -24,6 +24,7 @@ const (
 	KindWatcher          Kind = "leadership-watcher"
 	KindLeaderSupervisor Kind = "leader-supervisor"
 	KindLeader           Kind = "coordination-leader"
+	KindReconciler       Kind = "cluster-reconciler"
 	KindRoleSupervisor   Kind = "role-supervisor"
 	KindRole             Kind = "role"
 	KindLoop             Kind = "loop"
@@ -36,6 +37,7 @@ const (
 	pathCoordination = "coordination"
 	pathWatcher      = "watcher"
 	pathLeader       = "leader"
+	pathReconciler   = "reconciler"
 )
 
 func rolePath(r fsm.Role) string { return "roles/" + r.String() }

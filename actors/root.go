@@ -108,6 +108,9 @@ func (k *coordination) roster() []*subordinate {
 			return &roleSupervisor{sys: k.sys, rec: rec, seat: seat}
 		})
 	}
+	if k.sys.cfg.Reconciler != nil {
+		add(pathReconciler, KindReconciler, nil, func(rec *record) actor.Actor { return newReconciler(k.sys, rec) })
+	}
 	add(pathLeader, KindLeaderSupervisor, nil, func(rec *record) actor.Actor {
 		return &leaderSupervisor{sys: k.sys, rec: rec}
 	})
@@ -141,8 +144,9 @@ func (k *coordination) find(pid *actor.PID) *subordinate {
 
 // HandleFailure restarts a child within its budget. Beyond it, a role
 // supervisor takes a pause of one window with its role given up, so the other
-// roles go on (§143); without a watcher or leader supervisor no role can be
-// controlled, so that failure goes up.
+// roles go on (§143), and the reconciler, which no role needs, just a pause;
+// without a watcher or leader supervisor no role can be controlled, so that
+// failure goes up.
 func (k *coordination) HandleFailure(_ *actor.ActorSystem, sup actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, reason, message any) {
 	s := k.find(child)
 	switch {
@@ -151,9 +155,11 @@ func (k *coordination) HandleFailure(_ *actor.ActorSystem, sup actor.Supervisor,
 	case s.crashes.add(k.sys.cfg.Now()):
 		s.rec.failed(reason, true)
 		sup.RestartChildren(child)
+	case s.rec.kind == KindReconciler:
+		k.suspend(s)
+		sup.StopChildren(child)
 	case s.seat != nil:
-		s.crashes.reset()
-		s.due = k.sys.cfg.Now().Add(s.crashes.budget.Window)
+		k.suspend(s)
 		if want := s.seat.wanted(k.sys.cfg.Trees); want != 0 {
 			k.sys.report(s.seat.spec.Role, want, cluster.TreeFailed, CodeBudgetSpent,
 				fmt.Sprintf("the role's supervisor failed more than %d times in %s: %v", s.crashes.budget.Restarts, s.crashes.budget.Window, reason))
@@ -162,4 +168,10 @@ func (k *coordination) HandleFailure(_ *actor.ActorSystem, sup actor.Supervisor,
 	default:
 		sup.EscalateFailure(reason, message)
 	}
+}
+
+// suspend keeps a child down for one window; its budget begins anew.
+func (k *coordination) suspend(s *subordinate) {
+	s.crashes.reset()
+	s.due = k.sys.cfg.Now().Add(s.crashes.budget.Window)
 }

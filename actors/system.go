@@ -34,6 +34,9 @@ type Config struct {
 	// NewPlanner makes the planner of one leadership, as Placement.Begin does.
 	NewPlanner func() Planner
 
+	// Reconciler runs the checks of §244 while this node leads; nil: there is no such actor.
+	Reconciler Reconciler
+
 	Tracer trace.Tracer     // nil: nothing is traced
 	Logger *slog.Logger     // nil: nothing is logged
 	Now    func() time.Time // nil: time.Now; it must carry a monotonic reading
@@ -46,6 +49,7 @@ type Config struct {
 	BringUp time.Duration // how long raising and reconciling may be retried before the role is given up; zero: 8 s
 	Reload  time.Duration // how often views are read again, so that a lost hint only delays; zero: 1 s
 	Tick    time.Duration // how often the coordination leader plans; zero: 100 ms
+	Sweep   time.Duration // how often the cluster reconciler looks while it finds nothing; zero: 30 s
 	// AllowCrash honours Crash and Stall. For chaos tests only.
 	AllowCrash bool
 }
@@ -75,6 +79,7 @@ func (c Config) withDefaults() Config {
 	c.BringUp = orDefault(c.BringUp, 8*time.Second)
 	c.Reload = orDefault(c.Reload, time.Second)
 	c.Tick = orDefault(c.Tick, 100*time.Millisecond)
+	c.Sweep = orDefault(c.Sweep, 30*time.Second)
 	return c
 }
 
