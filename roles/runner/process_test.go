@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,7 +19,10 @@ import (
 )
 
 func task(t *testing.T, script string) runner.Task {
-	return runner.Task{Lease: "l", Run: "r", Job: "j", Attempt: 2, Argv: []string{"sh", "-c", script}, Env: map[string]string{"OWN": "value"}, Dir: t.TempDir()}
+	return runner.Task{
+		Lease: "l", Run: "r", Job: "j", Attempt: 2, Steps: []runner.Step{{Argv: []string{"sh", "-c", script}}},
+		Env: map[string]string{"OWN": "value"}, Dir: t.TempDir(),
+	}
 }
 
 // pids waits for the file that a script writes its process ids to.
@@ -38,54 +42,124 @@ func pids(t *testing.T, dir string, n int) []int {
 	return all
 }
 
-// gone waits until a process has ended; a zombie that nobody reaps here has.
+// ended reports whether a process is gone; a zombie that nobody reaps here is.
+func ended(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return err != nil || strings.Contains(string(b), ") Z ")
+}
+
 func gone(t *testing.T, pid int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-		return err != nil || strings.Contains(string(b), ") Z ")
-	}, soon, time.Millisecond, "process %d outlives its task", pid)
+	require.Eventually(t, func() bool { return ended(pid) }, soon, time.Millisecond, "process %d outlives its task", pid)
 }
 
 func TestProcessExit(t *testing.T) {
 	var out bytes.Buffer
-	x := runner.Process{}.Run(t.Context(), task(t, `echo $OWN $FORGEYARD_LEASE $FORGEYARD_ATTEMPT; [ "$HOME" = "$(pwd)" ] || exit 9; exit 4`), &out)
+	tk := task(t, `echo $OWN $FORGEYARD_LEASE $FORGEYARD_ATTEMPT; umask; [ "$TMPDIR" = "$(pwd)" ] || exit 9; exit 4`)
+	x := processes().Run(t.Context(), tk, &out)
 	require.NoError(t, x.Err)
 	require.Equal(t, 4, *x.Code)
-	require.Equal(t, "value l 2\n", out.String())
+	require.Equal(t, "value l 2\n0022\n", out.String())
 
 	t.Setenv("SECRET", "of the agent")
 	out.Reset()
-	runner.Process{}.Run(t.Context(), task(t, `echo "[$SECRET]"`), &out)
-	require.Equal(t, "[]\n", out.String(), "the agent's environment is not the job's")
+	processes().Run(t.Context(), task(t, `echo "[$SECRET]"; tr '\0' '\n' < /proc/$PPID/environ | grep SECRET`), &out)
+	require.Equal(t, "[]\n", out.String(), "the agent's environment is not the job's, nor its supervisor's")
 
-	x = runner.Process{}.Run(t.Context(), task(t, `kill -9 $$`), &out)
+	x = processes().Run(t.Context(), task(t, `kill -9 $$`), &out)
 	require.Nil(t, x.Code)
 	require.Equal(t, syscall.SIGKILL.String(), x.Signal)
 
 	missing := task(t, "")
-	missing.Argv = []string{"no-such-program"}
-	require.ErrorContains(t, runner.Process{}.Run(t.Context(), missing, &out).Err, "no-such-program")
+	missing.Steps[0].Argv = []string{"no-such-program"}
+	require.ErrorContains(t, processes().Run(t.Context(), missing, &out).Err, "no-such-program")
+	require.ErrorContains(t, runner.Process{}.Run(t.Context(), missing, &out).Err, "no supervisor")
 }
 
-// TestProcessGroupIsKilled: a task that ignores SIGTERM, with a child that does
-// too, is gone after the grace time.
-func TestProcessGroupIsKilled(t *testing.T) {
-	tk := task(t, `trap '' TERM; (trap '' TERM; while :; do sleep 1; done) & echo $$ $! > pids; while :; do sleep 1; done`)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan runner.Exit, 1)
+// TestNoInheritedFiles: a step has its three standard files and nothing else,
+// also when the agent itself was given some.
+func TestNoInheritedFiles(t *testing.T) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	defer w.Close()
+	stray, err := syscall.Dup(int(w.Fd())) // without close-on-exec, as inherited
+	require.NoError(t, err)
+	defer func() { require.NoError(t, syscall.Close(stray)) }()
 	var out bytes.Buffer
-	go func() { ended <- runner.Process{Grace: 100 * time.Millisecond}.Run(ctx, tk, &out) }()
-	all := pids(t, tk.Dir, 2)
-	cancel()
-	select {
-	case x := <-ended:
-		require.Equal(t, syscall.SIGKILL.String(), x.Signal)
-	case <-time.After(soon):
-		require.Fail(t, "the task ignores SIGTERM and lives")
+	x := processes().Run(t.Context(), task(t, `ls /proc/$$/fd; readlink /proc/$$/fd/0`), &out)
+	require.Equal(t, 0, *x.Code, out.String())
+	require.Equal(t, "0\n1\n2\n/dev/null\n", out.String())
+}
+
+// TestSteps run in order in one place; the first that fails ends the task.
+func TestSteps(t *testing.T) {
+	var out bytes.Buffer
+	tk := task(t, "")
+	sh := func(name, script string) runner.Step {
+		return runner.Step{Name: name, Argv: []string{"sh", "-c", script}}
 	}
-	for _, pid := range all {
-		gone(t, pid)
+	tk.Steps = []runner.Step{sh("make", "sleep 300 & echo $! > pids; echo one"), sh("test", "kill -0 $(cat pids) && echo two; exit 7"), sh("never", "echo three")}
+	x := processes().Run(t.Context(), tk, &out)
+	require.Equal(t, 7, *x.Code)
+	require.Equal(t, "test", x.Step)
+	require.Equal(t, "== step make\none\n== step test\ntwo\n", out.String(), "what a step leaves running serves the next one")
+	gone(t, pids(t, tk.Dir, 1)[0])
+}
+
+// started runs a task and returns how to end it.
+func started(t *testing.T, p runner.Process, tk runner.Task) (end func(error), exits <-chan runner.Exit) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan runner.Exit, 1)
+	var tasks sync.WaitGroup
+	tasks.Go(func() { ended <- p.Run(ctx, tk, &bytes.Buffer{}) })
+	t.Cleanup(func() { cancel(nil); tasks.Wait() })
+	return func(why error) { cancel(why) }, ended
+}
+
+func exitSoon(t *testing.T, exits <-chan runner.Exit) runner.Exit {
+	t.Helper()
+	select {
+	case x := <-exits:
+		return x
+	case <-time.After(soon):
+		require.Fail(t, "the task lives")
+		return runner.Exit{}
+	}
+}
+
+// TestTreeIsKilled: whatever a task does to get away, nothing of it is left when Run returns.
+func TestTreeIsKilled(t *testing.T) {
+	for name, script := range map[string]string{
+		"ignores SIGTERM": `trap '' TERM; (trap '' TERM; while :; do sleep 1; done) & echo $$ $! > pids; while :; do sleep 1; done`,
+		"new session":     `setsid sh -c 'trap "" TERM; echo $$ > own; while :; do sleep 1; done' & until [ -s own ]; do sleep 0.01; done; echo $$ $(cat own) > pids; sleep 300`,
+		"forks twice":     `(setsid sh -c '(setsid sleep 300 & echo $! > own)') ; until [ -s own ]; do sleep 0.01; done; echo $$ $(cat own) > pids; exec sleep 300`,
+		"stopped":         `sleep 300 & kill -STOP $!; echo $$ $! > pids; exec sleep 300`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			tk := task(t, script)
+			end, exits := started(t, processes(), tk)
+			all := pids(t, tk.Dir, 2)
+			end(nil)
+			exitSoon(t, exits)
+			for _, pid := range all {
+				require.True(t, ended(pid), "process %d outlives its task", pid)
+			}
+		})
+	}
+}
+
+// TestLeftoversAreKilled: what a task leaves behind ends with it, wherever it
+// went, and does not hold up its end.
+func TestLeftoversAreKilled(t *testing.T) {
+	tk := task(t, `sleep 300 & echo $! > pids; (setsid sh -c '(setsid sleep 300 & echo $! >> pids)'); until [ $(wc -l < pids) = 2 ]; do sleep 0.01; done; echo over`)
+	var out bytes.Buffer
+	x := processes().Run(t.Context(), tk, &out)
+	require.Equal(t, 0, *x.Code)
+	require.Equal(t, "over\n", out.String())
+	for _, pid := range pids(t, tk.Dir, 2) {
+		require.True(t, ended(pid), "process %d outlives its task", pid)
 	}
 }
 
@@ -93,67 +167,74 @@ func TestProcessGroupIsKilled(t *testing.T) {
 func TestProcessMayEndByItself(t *testing.T) {
 	tk := task(t, `trap 'echo bye; exit 5' TERM; echo $$ > pids; while :; do sleep 0.01; done`)
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan runner.Exit, 1)
+	exits := make(chan runner.Exit, 1)
 	var out bytes.Buffer
-	go func() { ended <- runner.Process{Grace: soon}.Run(ctx, tk, &out) }()
+	p := processes()
+	p.Grace = soon
+	go func() { exits <- p.Run(ctx, tk, &out) }()
 	pids(t, tk.Dir, 1)
 	cancel()
-	require.Equal(t, 5, *(<-ended).Code)
+	require.Equal(t, 5, *(<-exits).Code)
 	require.Contains(t, out.String(), "bye\n") // the shell may also say that its sleep was terminated
 }
 
-// TestLeftoversAreKilled: what a task leaves in its group ends with it, and does not hold up its end.
-func TestLeftoversAreKilled(t *testing.T) {
-	tk := task(t, `sleep 300 & echo $! > pids; echo over`)
-	var out bytes.Buffer
-	began := time.Now()
-	x := runner.Process{}.Run(t.Context(), tk, &out)
-	require.Equal(t, 0, *x.Code)
-	require.Less(t, time.Since(began), soon)
-	require.Equal(t, "over\n", out.String())
-	gone(t, pids(t, tk.Dir, 1)[0])
+// TestSupervisorIsAttacked: a job that kills or stops its own supervisor gains nothing.
+func TestSupervisorIsAttacked(t *testing.T) {
+	t.Run("killed", func(t *testing.T) {
+		tk := task(t, `setsid sleep 300 & echo $! > pids; kill -9 $PPID; sleep 300`)
+		tk.Lease = "attacked-" + filepath.Base(filepath.Dir(tk.Dir))
+		_, exits := started(t, processes(), tk)
+		require.ErrorContains(t, exitSoon(t, exits).Err, "supervisor ended early")
+		require.True(t, ended(pids(t, tk.Dir, 1)[0]))
+	})
+	t.Run("stopped", func(t *testing.T) {
+		tk := task(t, `setsid sleep 300 & echo $$ $! > pids; kill -STOP $PPID; exec sleep 300`)
+		end, exits := started(t, processes(), tk)
+		all := pids(t, tk.Dir, 2)
+		end(nil)
+		exitSoon(t, exits)
+		require.True(t, ended(all[0]) && ended(all[1]))
+	})
 }
 
-// TestJobDiesWithItsAgent kills the process that executes a task, as the kernel or an operator would.
-func TestJobDiesWithItsAgent(t *testing.T) {
+// agentProcess plays an agent in a process of its own: it runs a task whose lease lasts 2 s.
+func agentProcess(t *testing.T, script string) (*exec.Cmd, string) {
+	t.Helper()
 	dir := t.TempDir()
-	agent := exec.Command(os.Args[0])
-	agent.Env = append(os.Environ(), executeIn+"="+dir)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "script"), []byte(script), 0o600))
+	agent := exec.Command(os.Args[0], execute, dir)
 	require.NoError(t, agent.Start())
-	pid := pids(t, dir, 1)[0]
+	return agent, dir
+}
+
+// playAgent is the other side of agentProcess.
+func playAgent(dir string) {
+	processes().Run(context.Background(), runner.Task{
+		Steps: []runner.Step{{Argv: []string{"sh", "script"}}}, Dir: dir, Life: runner.NewLifeline(time.Now().Add(2 * time.Second)),
+	}, &bytes.Buffer{})
+}
+
+const escapes = `setsid sh -c '(setsid sleep 300 & echo $! > own)'; until [ -s own ]; do sleep 0.01; done; echo $$ $(cat own) > pids; exec sleep 300`
+
+// TestTreeDiesWithItsAgent kills the process that executes a task, as the kernel or an operator would.
+func TestTreeDiesWithItsAgent(t *testing.T) {
+	agent, dir := agentProcess(t, escapes)
+	all := pids(t, dir, 2)
 	require.NoError(t, agent.Process.Kill())
 	require.Error(t, agent.Wait())
-	gone(t, pid)
+	for _, pid := range all {
+		gone(t, pid)
+	}
 }
 
-// TestTimeLimitAndFlood runs both through an agent: the limit kills, and a flood leaves its last bytes only.
-func TestTimeLimitAndFlood(t *testing.T) {
-	p := newPlane(t)
-	p.daemon("d1")
-	p.agent("a", t.TempDir(), runner.Process{Grace: 100 * time.Millisecond}, "d1")
-	slow := p.lease("a", func(j *runner.JobSpec) {
-		j.Argv, j.Timeout = []string{"sh", "-c", "trap '' TERM; while :; do sleep 1; done"}, runner.Duration(200*time.Millisecond)
-	})
-	flood := p.lease("a", func(j *runner.JobSpec) {
-		j.Argv = []string{"sh", "-c", `head -c 8000000 /dev/zero | tr '\0' x; printf 'the end \377'`}
-	})
-	cancelled := p.lease("a", func(j *runner.JobSpec) { j.Argv = []string{"sleep", "300"} })
-	p.accepted(cancelled)
-	ok, err := runner.CancelLease(t.Context(), p.store, cancelled)
-	require.NoError(t, err)
-	require.True(t, ok)
-	outcome := func(lease string) string {
-		p.becomes(lease, "done")
-		return one[string](p, `SELECT l.outcome || ' ' || j.state FROM forge.leases l JOIN forge.jobs j ON j.id = l.job_id WHERE l.id = $1::text::uuid`, lease)
+// TestTreeDiesAtItsDeadline stops the agent: its task must not outlive the lease all the same.
+func TestTreeDiesAtItsDeadline(t *testing.T) {
+	agent, dir := agentProcess(t, escapes)
+	all := pids(t, dir, 2)
+	require.NoError(t, agent.Process.Signal(syscall.SIGSTOP))
+	for _, pid := range all {
+		gone(t, pid)
 	}
-	require.Equal(t, "timeout failed", outcome(slow))
-	require.Equal(t, "cancelled cancelled", outcome(cancelled))
-	require.Equal(t, "succeeded succeeded", outcome(flood))
-	require.Equal(t, runner.MaxTail, one[int](p, `SELECT length(output_tail) FROM forge.leases WHERE id = $1::text::uuid`, flood))
-	run, err := runner.Get(t.Context(), p.store, one[string](p, `SELECT j.run_id FROM forge.jobs j JOIN forge.leases l ON l.job_id = j.id WHERE l.id = $1::text::uuid`, flood))
-	require.NoError(t, err)
-	require.True(t, strings.HasSuffix(run.Jobs[0].Leases[0].OutputTail, "xthe end \uFFFD"))
-	ok, err = runner.CancelLease(t.Context(), p.store, flood)
-	require.NoError(t, err)
-	require.False(t, ok, "a lease that has ended cannot be cancelled")
+	require.NoError(t, agent.Process.Signal(syscall.SIGCONT))
+	require.NoError(t, agent.Wait(), "it sees that its task has ended")
 }

@@ -39,6 +39,8 @@ type Sessions struct {
 	cfg   SessionsConfig
 	log   *slog.Logger
 	wake  chan struct{}
+	desk  *desk
+	meter *meter
 	doors doors // one hello of an agent at a time, so that live and the database agree on its newest link
 
 	mu   sync.Mutex
@@ -54,7 +56,7 @@ func NewSessions(cfg SessionsConfig) *Sessions {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Sessions{cfg: cfg, log: cfg.Logger, wake: make(chan struct{}, 1), live: map[string]*session{}}
+	return &Sessions{cfg: cfg, log: cfg.Logger, wake: make(chan struct{}, 1), desk: newDesk(), meter: newMeter(), live: map[string]*session{}}
 }
 
 // Wake hints that orders for agents of this daemon may be waiting. It never blocks.
@@ -79,12 +81,24 @@ func (s *Sessions) Agents() []string {
 // Run takes orders from the database and sends them until ctx ends. A daemon
 // that cannot reach the database for Timing.Blind cuts its agents off: another
 // daemon may reach it, and here their heartbeats extend no lease.
+//
+// Wake makes it look at once; underneath it looks every Timing.Poll while an
+// agent is linked, and never while none is.
 func (s *Sessions) Run(ctx context.Context) error {
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	for _, in := range s.desk.in {
+		workers.Go(func() { s.work(ctx, in) })
+	}
 	tick := time.NewTicker(s.cfg.Timing.Poll)
 	defer tick.Stop()
 	var blind time.Time // since when orders cannot be read; zero: they can, or nobody waits for one
 	for {
-		err := s.deliver(ctx)
+		idle, err := s.deliver(ctx)
+		poll := tick.C
+		if idle {
+			poll = nil
+		}
 		switch {
 		case ctx.Err() != nil:
 		case err != nil && blind.IsZero(): // said once, not at every poll
@@ -99,7 +113,7 @@ func (s *Sessions) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-s.wake:
-		case <-tick.C:
+		case <-poll:
 		}
 	}
 }
@@ -114,9 +128,10 @@ func (s *Sessions) cutAll(why error) {
 	}
 }
 
-// deliver claims the open orders of the agents linked here and sends them, and
-// sends the cancellations of their leases.
-func (s *Sessions) deliver(ctx context.Context) error {
+// deliver claims the open orders of the agents linked here and sends them, the
+// cancellations of their leases, and whether they shall take nothing new. idle
+// tells that no agent is linked.
+func (s *Sessions) deliver(ctx context.Context) (idle bool, err error) {
 	s.mu.Lock()
 	byAgent := make(map[string]*session, len(s.live))
 	agents, links := make([]string, 0, len(s.live)), make([]string, 0, len(s.live))
@@ -126,22 +141,30 @@ func (s *Sessions) deliver(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	if len(agents) == 0 {
-		return nil
+		return true, nil
 	}
 	ctx, done := context.WithTimeout(ctx, s.cfg.Timing.Request)
 	defer done()
 	var out []addressed
-	err := s.cfg.Store.Batch(ctx, func(b *pgx.Batch) {
+	draining := map[string]bool{}
+	err = s.cfg.Store.Batch(ctx, func(b *pgx.Batch) {
 		queueClaims(b, agents, links, s.cfg.Timing.Claim, &out)
 		queueCancels(b, agents, &out)
+		queueDrains(b, agents, draining)
 	})
 	if err != nil {
-		return fmt.Errorf("claim orders: %w", err)
+		return false, fmt.Errorf("claim orders: %w", err)
+	}
+	for id, l := range byAgent { // before any order
+		if l.drained != draining[id] {
+			l.drained = draining[id]
+			l.post(Message{Drain: &Drain{On: l.drained}})
+		}
 	}
 	for _, m := range out {
 		byAgent[m.agent].post(m.message)
 	}
-	return nil
+	return false, nil
 }
 
 // addressed is a message for one agent.
@@ -209,6 +232,7 @@ func (s *Sessions) register(ctx context.Context, l *session, h Hello) (Welcome, 
 	if err != nil {
 		return Welcome{}, err
 	}
+	l.drained = welcome.Drain
 	s.mu.Lock()
 	old := s.live[l.agent]
 	s.live[l.agent] = l

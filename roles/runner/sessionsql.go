@@ -1,10 +1,9 @@
-// The SQL of agent sessions: runner-owned columns only, always under the row lock and the agent's certificate id.
+// The SQL of links: an agent's registration, and what a daemon has to tell the agents whose links it holds.
 
 package runner
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/forgeyard/forgeyard/fsm"
@@ -16,7 +15,8 @@ const registerSQL = `
 INSERT INTO forge.agents AS a (id, session, link, node, slots, labels, build)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (id) DO UPDATE SET session = EXCLUDED.session, link = EXCLUDED.link, node = EXCLUDED.node,
-  slots = EXCLUDED.slots, labels = EXCLUDED.labels, build = EXCLUDED.build, last_seen = coordination.clock()`
+  slots = EXCLUDED.slots, labels = EXCLUDED.labels, build = EXCLUDED.build, last_seen = coordination.clock(), closing = false
+RETURNING drain_requested_at IS NOT NULL`
 
 // A lease that this same agent process accepted but does not know of lost its
 // Start on the way: its order is opened again. A lease that another process of
@@ -37,17 +37,12 @@ func (s *Sessions) record(ctx context.Context, l *session, h Hello) (Welcome, er
 			return w, &protocolError{what: "a known lease is no lease id"}
 		}
 	}
-	known, labels := h.Known, h.Labels
-	if known == nil {
-		known = []string{}
-	}
-	if labels == nil {
-		labels = []string{}
-	}
+	known, labels := orEmpty(h.Known), orEmpty(h.Labels)
 	err := s.cfg.Store.Batch(ctx, func(b *pgx.Batch) {
-		b.Queue(registerSQL, l.agent, h.Session, l.id, s.cfg.Node, h.Slots, labels, h.Build)
 		b.Queue(reopenSQL, l.agent, h.Session, known)
 		b.Queue(keepSQL, l.agent, known).Query(collect(&w.Keep))
+		b.Queue(registerSQL, l.agent, h.Session, l.id, s.cfg.Node, h.Slots, labels, h.Build). // agents are locked after orders
+													QueryRow(func(row pgx.Row) error { return row.Scan(&w.Drain) })
 	})
 	return w, err
 }
@@ -70,9 +65,18 @@ WITH taken AS (
    WHERE d.claimed_by IS DISTINCT FROM a.link OR d.claimed_at < (SELECT coordination.clock()) - $3::interval
      FOR UPDATE OF d SKIP LOCKED)
 UPDATE forge.dispatch d SET claimed_by = taken.link, claimed_at = coordination.clock()
-  FROM taken, forge.leases l, forge.jobs j
- WHERE d.lease_id = taken.lease_id AND l.id = d.lease_id AND l.state = 'active' AND j.id = l.job_id
-RETURNING d.agent_id, d.lease_id::text, d.generation, d.epoch, j.run_id, j.id, l.attempt, j.steps, j.env, j.timeout_ms`
+  FROM taken, forge.leases l, forge.jobs j, forge.runs r
+ WHERE d.lease_id = taken.lease_id AND l.id = d.lease_id AND l.state = 'active' AND l.cancel_requested_at IS NULL
+   AND j.id = l.job_id AND r.id = j.run_id
+RETURNING d.agent_id, d.lease_id::text, d.generation, d.epoch, j.run_id, j.id, l.attempt, j.steps, j.env, j.timeout_ms,
+          coalesce('sha256:' || encode(r.source, 'hex'), ''), j.outputs, CASE WHEN j.needs = '{}' THEN '[]' ELSE ` + inputsSQL + ` END`
+
+// inputsSQL lists the artifacts of the needs of job j, those of the attempt that succeeded.
+const inputsSQL = `
+ (SELECT coalesce(jsonb_agg(jsonb_build_object('job', n.name, 'name', x.name, 'path', x.path, 'digest', 'sha256:' || encode(x.digest, 'hex'))
+                            ORDER BY n.seq, x.name), '[]')
+    FROM forge.jobs n JOIN forge.leases nl ON nl.job_id = n.id AND nl.outcome = 'succeeded' JOIN forge.artifacts x ON x.lease_id = nl.id
+   WHERE n.run_id = j.run_id AND n.name = ANY (j.needs))`
 
 func queueClaims(b *pgx.Batch, agents, links []string, again time.Duration, out *[]addressed) {
 	b.Queue(claimSQL, agents, links, again).Query(func(rows pgx.Rows) error {
@@ -80,7 +84,8 @@ func queueClaims(b *pgx.Batch, agents, links []string, again time.Duration, out 
 			o := &Offer{Role: fsm.SchedulerLeader}
 			var agent string
 			var timeout int64
-			if err := rows.Scan(&agent, &o.Lease, &o.Generation, &o.Epoch, &o.Run, &o.Job, &o.Attempt, &o.Steps, &o.Env, &timeout); err != nil {
+			if err := rows.Scan(&agent, &o.Lease, &o.Generation, &o.Epoch, &o.Run, &o.Job, &o.Attempt, &o.Steps, &o.Env, &timeout,
+				&o.Source, &o.Outputs, &o.Inputs); err != nil {
 				return err
 			}
 			o.Timeout = time.Duration(timeout) * time.Millisecond
@@ -90,9 +95,16 @@ func queueClaims(b *pgx.Batch, agents, links []string, again time.Duration, out 
 	})
 }
 
+// A lease that was made before the end of its job was asked for is cancelled by
+// that, also when the daemon which took the request died before it marked the lease.
+const cancelsSQL = `
+SELECT l.agent_id, l.id::text FROM forge.leases l
+ WHERE l.agent_id = ANY ($1) AND l.state = 'active' AND l.cancel_requested_at IS NOT NULL AND l.accepted_at IS NOT NULL
+UNION
+SELECT l.agent_id, l.id::text FROM forge.jobs j JOIN forge.leases l ON l.job_id = j.id AND l.state = 'active'
+ WHERE j.cancel_requested_at IS NOT NULL AND j.finished_at IS NULL AND l.agent_id = ANY ($1) AND l.accepted_at IS NOT NULL`
+
 func queueCancels(b *pgx.Batch, agents []string, out *[]addressed) {
-	const cancelsSQL = `SELECT agent_id, id::text FROM forge.leases
- WHERE agent_id = ANY ($1) AND state = 'active' AND cancel_requested_at IS NOT NULL AND accepted_at IS NOT NULL`
 	b.Queue(cancelsSQL, agents).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var agent, lease string
@@ -105,144 +117,9 @@ func queueCancels(b *pgx.Batch, agents []string, out *[]addressed) {
 	})
 }
 
-// CancelLease asks for the end of one active lease (§116: by lease id, so a
-// later attempt of the job is never hit). It reports whether the lease was active.
-func CancelLease(ctx context.Context, db Database, lease string) (bool, error) {
-	if !validLease(lease) {
-		return false, nil
-	}
-	var n int64
-	err := db.Batch(ctx, func(b *pgx.Batch) {
-		b.Queue(`UPDATE forge.leases SET cancel_requested_at = coalesce(cancel_requested_at, coordination.clock())
- WHERE id = $1::text::uuid AND state = 'active'`, lease).Exec(affected(&n))
-	})
-	return n == 1, err
-}
-
-// work is one transaction of a session: what it writes and what it will answer.
-type work struct {
-	agent, link string
-	timing      Timing
-	answers     []Message
-	freed       bool // a slot became free
-	replaced    bool // the agent has a newer link, here or elsewhere
-}
-
-func (w *work) answer(m Message) { w.answers = append(w.answers, m) }
-
-func (w *work) queueLocks(b *pgx.Batch, leases []string) {
-	if len(leases) > 0 {
-		b.Queue(`SELECT FROM forge.leases WHERE id = ANY ($1::text[]::uuid[]) AND agent_id = $2 ORDER BY id FOR NO KEY UPDATE`, leases, w.agent)
-	}
-}
-
-func (w *work) queue(b *pgx.Batch, m Message) {
-	switch {
-	case m.Answer != nil:
-		w.queueAnswer(b, *m.Answer)
-	case m.Beat != nil:
-		w.queueBeat(b, *m.Beat)
-	case m.Complete != nil:
-		w.queueComplete(b, *m.Complete)
-	case m.Release != nil:
-		w.queueRelease(b, *m.Release)
-	}
-}
-
-// A lease is accepted by one process of its agent and by no other, not even in
-// the moment in which the agent's link moves and both processes hold the order.
-const acceptSQL = `
-WITH mine AS (
-  UPDATE forge.leases l SET session = a.session, accepted_at = coalesce(accepted_at, coordination.clock()),
-         heartbeat_at = coordination.clock(), expires_at = greatest(expires_at, coordination.clock() + $4::interval)
-    FROM forge.agents a
-   WHERE l.id = $1::text::uuid AND l.agent_id = $2 AND l.state = 'active' AND a.id = l.agent_id AND a.link = $3
-     AND (l.session IS NULL OR l.session = a.session)
-  RETURNING l.id), sent AS (
-  UPDATE forge.dispatch d SET state = 'delivered', delivered_at = coordination.clock()
-    FROM mine WHERE d.lease_id = mine.id AND d.state = 'open')
-SELECT id::text FROM mine`
-
-// queueAnswer makes an accepted lease the agent process's own for a full time
-// before it may start, or puts a refused order back.
-func (w *work) queueAnswer(b *pgx.Batch, a Answer) {
-	switch a.Verdict {
-	case Accepted:
-		b.Queue(acceptSQL, a.Lease, w.agent, w.link, w.timing.LeaseTTL).Query(func(rows pgx.Rows) error {
-			granted := rows.Next()
-			rows.Close()
-			w.answer(Message{Start: &Start{Lease: a.Lease, Granted: granted}})
-			return rows.Err()
-		})
-	case Reread:
-		b.Queue(`UPDATE forge.dispatch SET claimed_by = NULL, claimed_at = NULL
- WHERE lease_id = $1::text::uuid AND agent_id = $2 AND state = 'open' AND claimed_by = $3`, a.Lease, w.agent, w.link)
-	}
-}
-
-const beatSQL = `
-UPDATE forge.leases l SET heartbeat_at = coordination.clock(), progress = greatest(l.progress, p.bytes),
-       expires_at = greatest(l.expires_at, coordination.clock() + $4::interval)
-  FROM unnest($1::text[], $2::bigint[]) AS p(id, bytes)
- WHERE l.id = p.id::uuid AND l.agent_id = $3 AND l.state = 'active'
-RETURNING l.id::text`
-
-func (w *work) queueBeat(b *pgx.Batch, beat Beat) {
-	ids, bytes := make([]string, len(beat.Leases)), make([]int64, len(beat.Leases))
-	for i, p := range beat.Leases {
-		ids[i], bytes[i] = p.Lease, max(0, p.Bytes)
-	}
-	pulse := &Pulse{Seq: beat.Seq}
-	b.Queue(beatSQL, ids, bytes, w.agent, w.timing.LeaseTTL).Query(collect(&pulse.Alive))
-	b.Queue(`UPDATE forge.agents SET last_seen = coordination.clock() WHERE id = $1 AND link = $2`, w.agent, w.link).
-		Exec(func(tag pgconn.CommandTag) error {
-			w.replaced = w.replaced || tag.RowsAffected() == 0
-			w.answer(Message{Pulse: pulse})
-			return nil
-		})
-}
-
-const completeSQL = `
-WITH ended AS (
-  UPDATE forge.leases SET state = 'done', ended_at = coordination.clock(), outcome = $3, exit_code = $4, duration_ms = $5,
-         output_tail = $6, reason = $7
-   WHERE id = $1::text::uuid AND agent_id = $2 AND state = 'active'
-  RETURNING job_id)
-UPDATE forge.jobs j SET state = $8, reason = $7, finished_at = coordination.clock()
-  FROM ended WHERE j.id = ended.job_id AND j.state = 'leased'`
-
-// queueComplete ends an active lease with its result, whoever leads and
-// whichever daemon the agent reports to (§77). A repeated completion is accepted again.
-func (w *work) queueComplete(b *pgx.Batch, c Complete) {
-	tail := c.Tail
-	if tail == nil {
-		tail = []byte{}
-	}
-	b.Queue(completeSQL, c.Lease, w.agent, string(c.Outcome), c.ExitCode, c.Duration.Milliseconds(), tail,
-		storable([]byte(c.Reason), MaxReason), string(c.Outcome.JobState()))
-	b.Queue(`SELECT state = 'done' FROM forge.leases WHERE id = $1::text::uuid AND agent_id = $2`, c.Lease, w.agent).
-		QueryRow(w.settled(c.Lease))
-}
-
-// queueRelease gives a lease up at once by ending its time; the fenced expiry
-// loop does the rest. The tick may add time to it, which only delays that.
-func (w *work) queueRelease(b *pgx.Batch, r Release) {
-	b.Queue(`UPDATE forge.leases SET expires_at = least(expires_at, coordination.clock()), reason = $3
- WHERE id = $1::text::uuid AND agent_id = $2 AND state = 'active'`, r.Lease, w.agent, storable([]byte(r.Reason), MaxReason))
-	b.Queue(`SELECT state <> 'done' FROM forge.leases WHERE id = $1::text::uuid AND agent_id = $2`, r.Lease, w.agent).
-		QueryRow(w.settled(r.Lease))
-}
-
-func (w *work) settled(lease string) func(pgx.Row) error {
-	return func(row pgx.Row) error {
-		var ok bool
-		if err := row.Scan(&ok); err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return err
-		}
-		w.freed = w.freed || ok
-		w.answer(Message{Completed: &Completed{Lease: lease, Accepted: ok}})
-		return nil
-	}
+// queueDrains reads which of the agents shall take nothing new.
+func queueDrains(b *pgx.Batch, agents []string, draining map[string]bool) {
+	b.Queue(`SELECT id FROM forge.agents WHERE id = ANY ($1) AND drain_requested_at IS NOT NULL`, agents).Query(collectSet(draining))
 }
 
 func collect(into *[]string) func(pgx.Rows) error {

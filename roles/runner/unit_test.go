@@ -56,7 +56,7 @@ func TestStorable(t *testing.T) {
 // TestJournalSurvivesACut: a line that a crash cut short is dropped, every whole one counts, and the next line is whole.
 func TestJournalSurvivesACut(t *testing.T) {
 	dir := t.TempDir()
-	j, err := openJournal(dir)
+	j, err := openJournal(dir, 0)
 	require.NoError(t, err)
 	require.NoError(t, j.write(Entry{What: EntryStart, Lease: "l1"}, true))
 	require.NoError(t, j.write(Entry{What: EntryStart, Lease: "l2"}, true))
@@ -67,66 +67,32 @@ func TestJournalSurvivesACut(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, append(whole, `{"what":"start","lease":"l3`...), 0o600))
 
-	j, err = openJournal(dir)
+	j, err = openJournal(dir, 0)
 	require.NoError(t, err)
 	require.True(t, j.hasStarted("l1") && j.hasStarted("l2"))
 	require.False(t, j.hasStarted("l3"))
 	require.Len(t, j.open, 1)
 	require.NoError(t, j.write(Entry{What: EntryStart, Lease: "l4"}, true))
 	require.NoError(t, j.close())
-	j, err = openJournal(dir)
+	j, err = openJournal(dir, 0)
 	require.NoError(t, err)
 	require.True(t, j.hasStarted("l4"))
 	require.NoError(t, j.close())
 
 	require.NoError(t, os.WriteFile(path, []byte("garbage\n"), 0o600))
-	_, err = openJournal(dir)
+	_, err = openJournal(dir, 0)
 	require.ErrorContains(t, err, "at byte 0", "a damaged journal is no empty one")
 }
 
 // TestJournalBreaksOnce: after a failed write nothing more is written, for the line could be half there.
 func TestJournalBreaksOnce(t *testing.T) {
-	j, err := openJournal(t.TempDir())
+	j, err := openJournal(t.TempDir(), 0)
 	require.NoError(t, err)
 	require.NoError(t, j.starts.Close())
 	require.Error(t, j.write(Entry{What: EntryStart, Lease: "l1"}, true))
 	require.False(t, j.hasStarted("l1"))
 	require.Error(t, j.failed())
 	require.NoError(t, j.lock.Close())
-}
-
-// TestReports is the table of how an attempt's end becomes its report.
-func TestReports(t *testing.T) {
-	zero, three := 0, 3
-	for name, c := range map[string]struct {
-		exit    Exit
-		cause   error
-		outcome Outcome // empty: the lease is given up
-		reason  string
-	}{
-		"ends well":        {exit: Exit{Code: &zero}, outcome: Succeeded},
-		"ends badly":       {exit: Exit{Code: &three}, outcome: Failed, reason: "exit status 3"},
-		"dies":             {exit: Exit{Signal: "segmentation fault"}, outcome: Failed, reason: "ended by signal: segmentation fault"},
-		"cannot start":     {exit: Exit{Err: errors.New("no such file")}, outcome: Errored, reason: "no such file"},
-		"says nothing":     {outcome: Errored, reason: "no exit status"},
-		"time limit":       {exit: Exit{Code: &zero}, cause: errTimeout, outcome: TimedOut, reason: "time limit"},
-		"cancelled":        {exit: Exit{Signal: "killed"}, cause: errCancelled, outcome: Cancelled, reason: "cancelled"},
-		"own deadline":     {exit: Exit{Signal: "killed"}, cause: errDeadline, reason: "could not be extended"},
-		"agent stops":      {exit: Exit{Signal: "killed"}, cause: errStopping, reason: "stopping"},
-		"lease is another": {exit: Exit{Signal: "killed"}, cause: errDropped, reason: "no longer"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := reportOf("l", c.exit, c.cause, time.Second, []byte("tail"))
-			if c.outcome == "" {
-				require.Nil(t, m.Complete)
-				require.Contains(t, m.Release.Reason, c.reason)
-				return
-			}
-			require.Nil(t, m.Release)
-			require.Equal(t, c.outcome, m.Complete.Outcome)
-			require.Contains(t, m.Complete.Reason, c.reason)
-		})
-	}
 }
 
 // TestMalformedMessages: what no correct agent sends is refused before the database sees it.
@@ -142,22 +108,21 @@ func TestMalformedMessages(t *testing.T) {
 		"upper case":   {Release: &Release{Lease: strings.ToUpper(lease)}},
 		"empty answer": {Release: &Release{}},
 	} {
-		_, err := leasesOf([]Message{m})
 		var pe *protocolError
-		require.ErrorAs(t, err, &pe, name)
+		require.ErrorAs(t, malformed(m), &pe, name)
 	}
-	ids, err := leasesOf([]Message{{Release: &Release{Lease: lease}}, {Beat: &Beat{}}})
-	require.NoError(t, err)
-	require.Equal(t, []string{lease}, ids)
+	m := Message{Release: &Release{Lease: lease}}
+	require.NoError(t, malformed(m))
+	require.Equal(t, []string{lease}, leasesOf(m))
 
-	_, err = DecodeMessage(make([]byte, MaxMessage+1))
+	_, err := DecodeMessage(make([]byte, MaxMessage+1))
 	require.Error(t, err)
 	_, err = DecodeMessage([]byte{0xff, 0x00})
 	require.Error(t, err)
 }
 
 func FuzzDecodeMessage(f *testing.F) {
-	b, err := EncodeMessage(Message{Offer: &Offer{Lease: "l", Argv: []string{"x"}, Env: map[string]string{"a": "b"}}})
+	b, err := EncodeMessage(Message{Offer: &Offer{Lease: "l", Steps: []Step{{Argv: []string{"x"}}}, Env: map[string]string{"a": "b"}}})
 	require.NoError(f, err)
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
