@@ -22,7 +22,7 @@ func TestJobFromOrderToResult(t *testing.T) {
 	p := newPlane(t)
 	p.daemon("d1")
 	dir := t.TempDir()
-	a := p.agent("a", dir, runner.Process{}, "d1")
+	a := p.agent("a", dir, processes(), "d1")
 	lease := p.lease("a", func(j *runner.JobSpec) {
 		j.Argv, j.Env = []string{"sh", "-c", "echo out $GREETING $FORGEYARD_ATTEMPT; echo err >&2; pwd >&2; exit 3"}, map[string]string{"GREETING": "hello"}
 	})
@@ -175,10 +175,11 @@ func TestStaleOrderIsRefused(t *testing.T) {
 type scripted struct {
 	t     *testing.T
 	links chan runner.Link
+	serve func(runner.Frames) // transfer streams; nil refuses them
 }
 
-func (s scripted) Dial(context.Context, string) (runner.Link, error) {
-	a, b := runnertest.Pipe()
+func (s scripted) Dial(context.Context, string) (runner.Uplink, error) {
+	a, b := runnertest.Pipe(s.serve)
 	select {
 	case s.links <- b:
 		return a, nil
@@ -191,6 +192,13 @@ func (s scripted) Dial(context.Context, string) (runner.Link, error) {
 func script(t *testing.T, dir string, ex runner.Executor, welcome runner.Welcome) (runner.Link, scripted, func()) {
 	t.Helper()
 	s := scripted{t: t, links: make(chan runner.Link, 1)}
+	l, stop := s.run(dir, ex, welcome)
+	return l, s, stop
+}
+
+// run runs an agent that links to the script and returns the first link, welcomed.
+func (s scripted) run(dir string, ex runner.Executor, welcome runner.Welcome) (runner.Link, func()) {
+	t := s.t
 	timing := quick
 	timing.Request = 300 * time.Millisecond // a scripted daemon answers no farewell
 	a, err := runner.NewAgent(runner.AgentConfig{Endpoints: []string{"127.0.0.1:1"}, Dialer: s, Dir: dir, Slots: 2, Executor: ex, Timing: timing})
@@ -200,7 +208,7 @@ func script(t *testing.T, dir string, ex runner.Executor, welcome runner.Welcome
 	go func() { defer close(ended); require.NoError(t, a.Run(ctx)) }()
 	stop := func() { cancel(); <-ended }
 	t.Cleanup(stop)
-	return s.accept(welcome), s, stop
+	return s.accept(welcome), stop
 }
 
 func (s scripted) accept(w runner.Welcome) runner.Link {
@@ -237,7 +245,7 @@ func hear[T any](t *testing.T, l runner.Link, pick func(runner.Message) *T) T {
 func answers(m runner.Message) *runner.Answer { return m.Answer }
 
 func order(lease string, generation, epoch int) *runner.Offer {
-	return &runner.Offer{Lease: lease, Role: 1, Generation: fsmGeneration(generation), Epoch: fsmEpoch(epoch), Job: "job-" + lease, Attempt: 1, Timeout: time.Hour, Argv: []string{"x"}}
+	return &runner.Offer{Lease: lease, Role: 1, Generation: fsmGeneration(generation), Epoch: fsmEpoch(epoch), Job: "job-" + lease, Attempt: 1, Timeout: time.Hour, Steps: []runner.Step{{Argv: []string{"x"}}}}
 }
 
 // TestHighWaterMark is the rule of refusal, offer by offer: generation before

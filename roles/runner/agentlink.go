@@ -17,16 +17,16 @@ const (
 	backoffMost  = 5 * time.Second
 )
 
-// keepLinked holds a link to some daemon while ctx lives; the link itself ends with linkCtx.
-func (a *Agent) keepLinked(ctx, linkCtx context.Context) {
+// keepLinked holds a link to some daemon while ctx lives.
+func (a *Agent) keepLinked(ctx context.Context) {
 	wait := backoffFirst
 	for ctx.Err() == nil {
 		for _, endpoint := range expand(ctx, a.cfg.Endpoints, a.cfg.Resolve) {
 			if ctx.Err() != nil {
 				return
 			}
-			served, err := a.connect(ctx, linkCtx, endpoint)
-			if err != nil && linkCtx.Err() == nil {
+			served, err := a.connect(ctx, endpoint)
+			if err != nil && ctx.Err() == nil {
 				a.log.Info("no link to a daemon", "endpoint", endpoint, "was_up", served, "err", err)
 			}
 			if served {
@@ -45,7 +45,7 @@ func (a *Agent) keepLinked(ctx, linkCtx context.Context) {
 
 // connect dials one endpoint and serves the link until it breaks. served tells
 // whether the daemon had welcomed this agent.
-func (a *Agent) connect(ctx, linkCtx context.Context, endpoint string) (served bool, err error) {
+func (a *Agent) connect(ctx context.Context, endpoint string) (served bool, err error) {
 	dialCtx, done := context.WithTimeout(ctx, a.cfg.Timing.Request)
 	defer done()
 	link, err := a.cfg.Dialer.Dial(dialCtx, endpoint)
@@ -57,10 +57,10 @@ func (a *Agent) connect(ctx, linkCtx context.Context, endpoint string) (served b
 	if err != nil {
 		return false, err
 	}
-	l := &agentLink{agent: a, link: link, welcome: w, poke: make(chan struct{}, 1), beats: map[uint64]beat{}}
+	l := &agentLink{agent: a, link: link, welcome: w, poke: make(chan struct{}, 1), news: make(chan struct{}, 1), beats: map[uint64]beat{}}
 	a.resync(l, sent)
 	a.log.Info("linked to a daemon", "endpoint", endpoint, "node", w.Node, "link", w.Link)
-	err = l.serve(linkCtx)
+	err = l.serve(ctx)
 	a.unlink(l)
 	return true, err
 }
@@ -96,7 +96,8 @@ func (a *Agent) resync(l *agentLink, known []string) {
 	keep := setOf(l.welcome.Keep)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.link = l
+	a.setLink(l)
+	a.draining = l.welcome.Drain
 	for _, lease := range known {
 		if !keep[lease] {
 			a.lose(lease)
@@ -121,7 +122,7 @@ func (a *Agent) unlink(l *agentLink) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.link == l {
-		a.link = nil
+		a.setLink(nil)
 	}
 	for lease, at := range a.attempts {
 		if at.phase == phaseAccepted {
@@ -142,6 +143,7 @@ type agentLink struct {
 	link    Uplink
 	welcome Welcome
 	poke    chan struct{} // an attempt ended
+	news    chan struct{} // the next beat says something new
 	sendMu  sync.Mutex
 
 	mu    sync.Mutex
@@ -153,6 +155,14 @@ type agentLink struct {
 func (l *agentLink) nudge() {
 	select {
 	case l.poke <- struct{}{}:
+	default:
+	}
+}
+
+// announce makes the link send a beat now.
+func (l *agentLink) announce() {
+	select {
+	case l.news <- struct{}{}:
 	default:
 	}
 }
@@ -177,6 +187,8 @@ func (l *agentLink) serve(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-heartbeat.C:
 			err = l.beat(ctx)
+		case <-l.news:
+			err = l.beat(ctx)
 		case <-again.C:
 			err = l.report(ctx, true)
 		case <-l.poke:
@@ -199,10 +211,12 @@ func (l *agentLink) beat(ctx context.Context) error {
 	b := beat{sent: time.Now()}
 	m := &Beat{}
 	l.agent.mu.Lock()
+	m.Closing = l.agent.closing
 	for lease, at := range l.agent.attempts {
 		if at.phase == phaseRunning {
+			work, note := at.life.beat()
 			b.leases = append(b.leases, lease)
-			m.Leases = append(m.Leases, Progress{Lease: lease, Bytes: at.tail.Total()})
+			m.Leases = append(m.Leases, Progress{Lease: lease, Bytes: at.tail.Total(), Work: work, Note: note})
 		}
 	}
 	l.agent.mu.Unlock()
@@ -241,7 +255,9 @@ func (l *agentLink) pulse(p Pulse) {
 			a.lose(lease)
 			continue
 		}
-		at.kill.Reset(time.Until(b.sent.Add(l.welcome.TTL - a.cfg.Timing.Margin)))
+		deadline := b.sent.Add(l.welcome.TTL - a.cfg.Timing.Margin)
+		at.kill.Reset(time.Until(deadline))
+		at.life.until(deadline)
 	}
 }
 
@@ -302,6 +318,10 @@ func (l *agentLink) handle(ctx context.Context, m Message) error {
 		if at := a.attempts[m.Cancel.Lease]; at != nil {
 			at.end(errCancelled)
 		}
+	case m.Drain != nil:
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.draining = m.Drain.On
 	case m.Goodbye != nil:
 		return fmt.Errorf("the daemon closed the link: %s", m.Goodbye.Reason)
 	}

@@ -5,9 +5,6 @@ package runner
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/forgeyard/forgeyard/fsm"
@@ -40,6 +37,7 @@ type attempt struct {
 	report   Message   // Complete or Release
 	reported bool      // sent at least once
 	tail     *tail
+	life     *Lifeline
 	cancel   context.CancelCauseFunc // nil unless running
 	kill     *time.Timer             // fires Margin before the agent's own lease deadline
 }
@@ -75,8 +73,10 @@ func (a *Agent) consider(o Offer) (Message, error) {
 	}
 	switch {
 	case a.journal.hasStarted(o.Lease):
-		return Message{Release: &Release{Lease: o.Lease, Reason: "this agent started it before"}}, nil
-	case a.stopping || a.occupied() >= a.cfg.Slots:
+		return Message{Release: &Release{Lease: o.Lease, Reason: "this agent started it before", Started: true}}, nil
+	case a.closing || a.draining:
+		return Message{Release: &Release{Lease: o.Lease, Reason: "the agent takes nothing new"}}, nil
+	case a.occupied() >= a.cfg.Slots:
 		return answer(Busy), nil
 	}
 	if err := a.journal.write(entryOf(EntryDispatch, o), false); err != nil {
@@ -119,7 +119,7 @@ func (a *Agent) start(s Start, ttl time.Duration) error {
 		delete(a.attempts, s.Lease)
 		return nil
 	}
-	if a.stopping || !time.Now().Before(deadline) {
+	if a.closing || !time.Now().Before(deadline) {
 		at.phase, at.report = phaseEnded, Message{Release: &Release{Lease: s.Lease, Reason: "the order to start came too late"}}
 		return nil
 	}
@@ -128,7 +128,8 @@ func (a *Agent) start(s Start, ttl time.Duration) error {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	at.phase, at.cancel, at.tail = phaseRunning, cancel, newTail(MaxTail)
+	at.phase, at.cancel, at.tail, at.life = phaseRunning, cancel, newTail(MaxTail), &Lifeline{}
+	at.life.until(deadline)
 	at.kill = time.AfterFunc(time.Until(deadline), func() { cancel(errDeadline) })
 	a.tasks.Add(1)
 	go func() {
@@ -145,16 +146,14 @@ func (a *Agent) execute(ctx context.Context, at *attempt) {
 	ctx, stop := context.WithTimeoutCause(ctx, o.Timeout, errTimeout)
 	defer stop()
 	began := time.Now()
-	exit := a.runIn(ctx, at)
+	res := a.perform(ctx, at)
 	at.kill.Stop()
-	report := reportOf(o.Lease, exit, context.Cause(ctx), time.Since(began), at.tail.Bytes())
-
+	report := reportOf(o.Lease, res, context.Cause(ctx), time.Since(began))
 	e := entryOf(EntryFinish, o)
-	switch {
-	case report.Complete != nil:
-		c := report.Complete
-		e.Outcome, e.ExitCode, e.Duration, e.Reason = c.Outcome, c.ExitCode, c.Duration, c.Reason
-	default:
+	if c := report.Complete; c != nil {
+		c.Tail = at.tail.Bytes()
+		e.Outcome, e.ExitCode, e.Duration, e.Reason, e.LogBytes = c.Outcome, c.ExitCode, c.Duration, c.Reason, c.LogBytes
+	} else {
 		e.Reason = report.Release.Reason
 	}
 	// A result that is not on disk is still reported by this process; only a restarted one gives the lease up instead.
@@ -169,55 +168,6 @@ func (a *Agent) execute(ctx context.Context, at *attempt) {
 	if link != nil {
 		link.nudge()
 	}
-}
-
-// runIn gives the task a fresh directory of its own and removes it afterwards.
-func (a *Agent) runIn(ctx context.Context, at *attempt) Exit {
-	dir := filepath.Join(a.cfg.Dir, "work", at.offer.Lease)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return Exit{Err: fmt.Errorf("working directory: %w", err)}
-	}
-	defer func() {
-		if err := os.RemoveAll(dir); err != nil {
-			a.log.Warn("a working directory could not be removed", "dir", dir, "err", err)
-		}
-	}()
-	return a.cfg.Executor.Run(ctx, Task{
-		Lease: at.offer.Lease, Run: at.offer.Run, Job: at.offer.Job, Attempt: at.offer.Attempt,
-		Steps: at.offer.Steps, Env: at.offer.Env, Dir: dir,
-	}, at.tail)
-}
-
-// reportOf turns how a task ended, and why it was made to end, into what its agent reports.
-//
-//	cause                 report
-//	none                  the exit itself: succeeded, failed, error
-//	time limit            Complete(timeout)
-//	cancelled             Complete(cancelled)
-//	deadline, stopping,   Release: the attempt has no result, the job is queued again
-//	dropped
-func reportOf(lease string, x Exit, cause error, took time.Duration, tail []byte) Message {
-	c := &Complete{Lease: lease, ExitCode: x.Code, Duration: took, Tail: tail}
-	switch {
-	case errors.Is(cause, errTimeout):
-		c.Outcome, c.Reason = TimedOut, "killed at its time limit"
-	case errors.Is(cause, errCancelled):
-		c.Outcome, c.Reason = Cancelled, errCancelled.Error()
-	case cause != nil:
-		return Message{Release: &Release{Lease: lease, Reason: cause.Error()}}
-	case x.Err != nil:
-		c.Outcome, c.Reason = Errored, x.Err.Error()
-	case x.Signal != "":
-		c.Outcome, c.Reason = Failed, "ended by signal: "+x.Signal
-	case x.Code == nil:
-		c.Outcome, c.Reason = Errored, "the executor returned no exit status"
-	case *x.Code != 0:
-		c.Outcome, c.Reason = Failed, fmt.Sprintf("exit status %d", *x.Code)
-	default:
-		c.Outcome = Succeeded
-	}
-	c.Reason = clip(c.Reason, MaxReason)
-	return Message{Complete: c}
 }
 
 // settle forgets an attempt whose report a daemon has accepted or refused.

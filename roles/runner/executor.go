@@ -14,15 +14,24 @@ type Task struct {
 	Run     string
 	Job     string
 	Attempt int
-	Steps   []Step
+	Steps   []Step // at least one
 	Env     map[string]string
-	Dir     string // fresh and its own
+	Dir     string // fresh and its own; the steps start in it
+	// Beside Dir: the directory that holds all of the attempt, whose size is
+	// bounded, and its home and temporary directories; empty means Dir.
+	Root, Home, Temp string
+	Guard            string    // a file to hold a shared lock on while anything of the task runs; empty: none
+	Life             *Lifeline // may be nil
 }
 
-// Exit is how a task ended.
+func (t Task) root() string { return or(t.Root, t.Dir) }
+
+// Exit is how a task ended. All of it is zero when the task was killed on demand.
 type Exit struct {
-	Code   *int   // exit status; nil when it did not end by itself
+	Code   *int   // exit status of the last step that ran; nil when it did not end by itself
 	Signal string // the signal that ended it, if one did
+	Step   string // the name of that step
+	Limit  string // why the task was killed although nobody asked for it: the limit it broke
 	Err    error  // it could not be started
 }
 

@@ -26,15 +26,29 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(executeIn); dir != "" { // this process plays an agent, see TestJobDiesWithItsAgent
-		runner.Process{}.Run(context.Background(), runner.Task{Argv: []string{"sh", "-c", "echo $$ > pids; exec sleep 300"}, Dir: dir}, io.Discard)
-		os.Exit(1)
+	switch {
+	case len(os.Args) == 2 && os.Args[1] == supervise: // this process supervises one task, see Process.Supervisor
+		if err := runner.Supervise(); err != nil {
+			panic(err)
+		}
+		os.Exit(0)
+	case len(os.Args) == 3 && os.Args[1] == execute: // this process plays an agent
+		playAgent(os.Args[2])
+		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// executeIn names the directory in which this test binary shall only execute a task.
-const executeIn = "FORGEYARD_TEST_EXECUTE_IN"
+// What this test binary does instead of testing when it is its only argument.
+const (
+	supervise = "supervise"
+	execute   = "execute" // and a directory: run the script in it as a task, whose lease lasts 2 s
+)
+
+// processes execute tasks below this test binary.
+func processes() runner.Process {
+	return runner.Process{Supervisor: []string{os.Args[0], supervise}, Grace: 100 * time.Millisecond}
+}
 
 const soon = 30 * time.Second
 

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -29,7 +30,9 @@ func TestNoGraceWithoutALease(t *testing.T) {
 		out := &firstWrite{up: make(chan struct{})}
 		ended := make(chan Exit, 1)
 		go func() {
-			ended <- Process{Grace: time.Hour}.Run(ctx, Task{Argv: []string{"sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done"}, Dir: t.TempDir()}, out)
+			ended <- Process{Supervisor: []string{os.Args[0], "supervise"}, Grace: time.Hour}.Run(ctx, Task{
+				Steps: []Step{{Argv: []string{"sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done"}}}, Dir: t.TempDir(),
+			}, out)
 		}()
 		<-out.up
 		cancel(errors.Join(why))

@@ -4,6 +4,7 @@ package runner
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,12 @@ import (
 // StartsFile is the agent's own log of what it did, in its directory: JSON
 // lines of Entry. Checkers read it; so does the agent when it starts again.
 const StartsFile = "starts.jsonl"
+
+// OldStartsFile is what StartsFile was before it last grew too long. Only people and checkers read it.
+const OldStartsFile = "starts.old.jsonl"
+
+// defaultJournalLimit is some 15 MB of entries.
+const defaultJournalLimit = 50_000
 
 const (
 	highWaterFile = "highwater.json"
@@ -54,6 +61,7 @@ type Entry struct {
 	ExitCode   *int           `json:"exit_code,omitempty"`
 	Duration   time.Duration  `json:"duration_ns,omitempty"`
 	Reason     string         `json:"reason,omitempty"`
+	LogBytes   int64          `json:"log_bytes,omitempty"`
 }
 
 // mark is the highest order seen of one role.
@@ -74,19 +82,29 @@ type journal struct {
 	lock    *os.File
 	starts  *os.File
 	high    map[fsm.Role]mark
-	started map[string]bool // every lease with a Start line
+	started map[string]bool // every lease that was started and can still be offered
 	open    map[string]Entry
+	limit   int   // of entries
+	entries int   // in the file
+	next    int   // the number of entries at which it is cut
 	broken  error // the first failed write: a half-written line must stay the last one
 }
 
 // openJournal takes the directory for this process and reads what an earlier
 // one left: open holds, for every started lease that was not closed, its Finish
 // entry or else its Start entry.
-func openJournal(dir string) (*journal, error) {
+//
+// Once it has more than limit entries (0: the default), closed leases are put
+// aside. They need no memory: a closed lease has ended in the database, so it is
+// not offered again, and a stale offer of one is answered but never granted.
+func openJournal(dir string, limit int) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("agent directory: %w", err)
 	}
-	j := &journal{dir: dir, high: map[fsm.Role]mark{}, started: map[string]bool{}, open: map[string]Entry{}}
+	if limit <= 0 {
+		limit = defaultJournalLimit
+	}
+	j := &journal{dir: dir, limit: limit, next: limit, high: map[fsm.Role]mark{}, started: map[string]bool{}, open: map[string]Entry{}}
 	var err error
 	// The lock proves that the process whose leases this one gives up is gone.
 	if j.lock, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
@@ -100,11 +118,51 @@ func openJournal(dir string) (*journal, error) {
 		_ = j.lock.Close()
 		return nil, err
 	}
-	if j.starts, err = os.OpenFile(filepath.Join(dir, StartsFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+	if err := j.openStarts(); err != nil {
 		_ = j.lock.Close()
-		return nil, fmt.Errorf("agent journal: %w", err)
+		return nil, err
+	}
+	if err := j.shorten(); err != nil {
+		return nil, errors.Join(err, j.close())
 	}
 	return j, nil
+}
+
+func (j *journal) openStarts() error {
+	f, err := os.OpenFile(filepath.Join(j.dir, StartsFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("agent journal: %w", err)
+	}
+	j.starts = f
+	return nil
+}
+
+// shorten cuts a file that has grown too long down to the leases that are not
+// closed. At every moment a whole file has the name.
+func (j *journal) shorten() error {
+	if j.entries <= j.next {
+		return nil
+	}
+	var kept bytes.Buffer
+	enc := json.NewEncoder(&kept)
+	for _, e := range j.open {
+		if err := enc.Encode(e); err != nil {
+			return fmt.Errorf("agent journal: %w", err)
+		}
+	}
+	path, aside := filepath.Join(j.dir, StartsFile), filepath.Join(j.dir, OldStartsFile)
+	if err := os.Remove(aside); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("agent journal: %w", err)
+	}
+	if err := errors.Join(os.Link(path, aside), replaceFile(path, kept.Bytes()), j.starts.Close()); err != nil {
+		return fmt.Errorf("agent journal: %w", err)
+	}
+	j.started = make(map[string]bool, len(j.open))
+	for lease := range j.open {
+		j.started[lease] = true
+	}
+	j.entries, j.next = len(j.open), max(j.limit, 2*len(j.open))
+	return j.openStarts()
 }
 
 // failed returns the error that broke the journal, if one did.
@@ -166,11 +224,10 @@ func (j *journal) readStarts() error {
 }
 
 func (j *journal) note(e Entry) {
+	j.entries++
 	switch e.What {
-	case EntryStart:
+	case EntryStart, EntryFinish:
 		j.started[e.Lease] = true
-		j.open[e.Lease] = e
-	case EntryFinish:
 		j.open[e.Lease] = e
 	case EntryClose:
 		delete(j.open, e.Lease)
@@ -198,7 +255,10 @@ func (j *journal) write(e Entry, sync bool) error {
 		return j.broken
 	}
 	j.note(e)
-	return nil
+	if err := j.shorten(); err != nil {
+		j.broken = err
+	}
+	return j.broken
 }
 
 // hasStarted reports whether any process with this directory ever started the lease.

@@ -47,14 +47,14 @@ type Message struct {
 	Release  *Release  `cbor:"5,keyasint,omitempty"`
 	Transfer *Transfer `cbor:"6,keyasint,omitempty"`
 	// From the daemon.
-	Welcome   *Welcome   `cbor:"10,keyasint,omitempty"`
-	Offer     *Offer     `cbor:"11,keyasint,omitempty"`
-	Start     *Start     `cbor:"12,keyasint,omitempty"`
-	Pulse     *Pulse     `cbor:"13,keyasint,omitempty"`
-	Completed *Completed `cbor:"14,keyasint,omitempty"`
-	Cancel    *Cancel    `cbor:"15,keyasint,omitempty"`
-	Goodbye   *Goodbye   `cbor:"16,keyasint,omitempty"`
-	Drain     *Drain     `cbor:"17,keyasint,omitempty"`
+	Welcome   *Welcome     `cbor:"10,keyasint,omitempty"`
+	Offer     *Offer       `cbor:"11,keyasint,omitempty"`
+	Start     *Start       `cbor:"12,keyasint,omitempty"`
+	Pulse     *Pulse       `cbor:"13,keyasint,omitempty"`
+	Completed *Completed   `cbor:"14,keyasint,omitempty"`
+	Cancel    *CancelOrder `cbor:"15,keyasint,omitempty"`
+	Goodbye   *Goodbye     `cbor:"16,keyasint,omitempty"`
+	Drain     *Drain       `cbor:"17,keyasint,omitempty"`
 }
 
 // Hello opens a link. Session stays the same while the agent process lives (§118).
@@ -195,8 +195,8 @@ type Completed struct {
 	Accepted bool   `cbor:"2,keyasint"`
 }
 
-// Cancel orders the end of one attempt; it may arrive more than once.
-type Cancel struct {
+// CancelOrder orders the end of one attempt; it may arrive more than once.
+type CancelOrder struct {
 	Lease string `cbor:"1,keyasint"`
 }
 

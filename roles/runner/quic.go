@@ -4,7 +4,6 @@ package runner
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/forgeyard/forgeyard/transport"
@@ -37,16 +36,30 @@ func (s *Sessions) ServeStream(ctx context.Context, agent string, f Frames) erro
 	switch {
 	case err != nil:
 		return fmt.Errorf("agent %s: first message: %w", agent, err)
-	case m.Transfer == nil:
-		return s.Serve(ctx, agent, &begunLink{Link: link, first: &m})
-	case s.cfg.Transfers == nil:
-		refusal := &Refused{Reason: "this daemon has no artifact store", Retry: true}
-		return errors.Join(refusal, TransferStream{frames: f}.Send(ctx, Frame{Refused: refusal}))
+	case m.Transfer != nil:
+		if stream, ok := f.(*transport.Stream); ok {
+			stream.SetPriority(transferUrgency)
+		}
+		return serveTransfer(ctx, agent, *m.Transfer, f, s.cfg.Transfers)
 	}
-	if stream, ok := f.(*transport.Stream); ok {
-		stream.SetPriority(transferUrgency)
+	return s.Serve(ctx, agent, &begunLink{Link: link, first: &m})
+}
+
+// ServeTransferStream is ServeStream for streams that can only be transfers.
+func ServeTransferStream(ctx context.Context, agent string, f Frames, by TransferServer) error {
+	m, err := NewLink(f).Receive(ctx)
+	if err != nil || m.Transfer == nil {
+		return fmt.Errorf("agent %s: the stream begins with no transfer: %w", agent, err)
 	}
-	if err := s.cfg.Transfers.ServeTransfer(ctx, agent, *m.Transfer, TransferStream{frames: f}); err != nil {
+	return serveTransfer(ctx, agent, *m.Transfer, f, by)
+}
+
+func serveTransfer(ctx context.Context, agent string, open Transfer, f Frames, by TransferServer) error {
+	s := TransferStream{frames: f}
+	if by == nil {
+		return s.Send(ctx, Frame{Refused: &Refused{Reason: "this daemon has no artifact store"}})
+	}
+	if err := by.ServeTransfer(ctx, agent, open, s); err != nil {
 		return fmt.Errorf("agent %s: transfer: %w", agent, err)
 	}
 	return nil

@@ -111,7 +111,7 @@ func queueCancels(b *pgx.Batch, agents []string, out *[]addressed) {
 			if err := rows.Scan(&agent, &lease); err != nil {
 				return err
 			}
-			*out = append(*out, addressed{agent: agent, message: Message{Cancel: &Cancel{Lease: lease}}})
+			*out = append(*out, addressed{agent: agent, message: Message{Cancel: &CancelOrder{Lease: lease}}})
 		}
 		return rows.Err()
 	})

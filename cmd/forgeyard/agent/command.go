@@ -26,10 +26,11 @@ const protocolMin, protocolMax = 1, 1
 func Command(build string) *cobra.Command {
 	cfg := runner.AgentConfig{Build: build}
 	var cert, key, ca string
+	var limits runner.Limits
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run an agent that executes jobs",
-		Long:  "Runs an agent until SIGINT or SIGTERM. It needs a certificate from `forgeyard pki issue agent` and the agents' addresses of one or more daemons.",
+		Long:  "Runs an agent until SIGINT or SIGTERM; then running jobs have --grace to end, a second signal ends them at once. It needs a certificate from `forgeyard pki issue agent` and the agents' addresses of one or more daemons.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
@@ -51,30 +52,44 @@ func Command(build string) *cobra.Command {
 			rand.Shuffle(len(cfg.Endpoints), func(i, j int) {
 				cfg.Endpoints[i], cfg.Endpoints[j] = cfg.Endpoints[j], cfg.Endpoints[i]
 			})
-			cfg.Dialer, cfg.Executor = runner.QUIC{Endpoint: endpoint}, runner.Process{}
+			// The link in /proc stays true when the binary is replaced under a running agent.
+			cfg.Executor = runner.Process{Supervisor: []string{"/proc/self/exe", cmd.Name(), superviseName}, Limits: limits}
+			cfg.Dialer = runner.QUIC{Endpoint: endpoint}
 			a, err := runner.NewAgent(cfg)
 			if err != nil {
 				return err
 			}
 			cfg.Logger.Info("agent started", "agent", identity.Subject().ID, "session", a.Session(), "slots", cfg.Slots)
+			defer hurryOnSecondSignal(a)()
 			return a.Run(ctx)
 		},
 	}
+	cmd.AddCommand(supervise())
 	f := cmd.Flags()
 	f.StringSliceVar(&cfg.Endpoints, "endpoints", []string{"127.0.0.1:7444"}, "agents' addresses of daemons, tried in random order")
 	f.StringVar(&cfg.Dir, "dir", "/var/lib/forgeyard-agent", "the agent's own directory")
 	f.IntVar(&cfg.Slots, "slots", 1, "jobs that run at a time")
 	f.StringSliceVar(&cfg.Labels, "label", nil, "labels that jobs may ask for")
+	f.DurationVar(&cfg.Grace, "grace", 30*time.Second, "how long running jobs may go on once the agent shall stop")
+	f.IntVar(&limits.Processes, "max-processes", 1024, "processes that one job may have at a time")
+	f.Int64Var(&limits.Disk, "max-disk", 10<<30, "bytes that one job may have in its working directory")
+	f.Int64Var(&limits.DiskFree, "min-disk-free", 256<<20, "bytes that stay free on the disk of --dir: below them jobs that hold much of it are killed")
 	f.StringVar(&cert, "cert", "agent.crt", "the agent's certificate")
 	f.StringVar(&key, "key", "agent.key", "the agent's private key")
 	f.StringVar(&ca, "ca", "ca.crt", "certificate of the cluster's authority")
 	return cmd
 }
 
-// idle is how long a daemon may be silent before the agent turns to another one.
-// A daemon whose machine died holds up the agent's free slots for as long; a
-// link broken too early costs one more handshake.
-const idle = 4 * time.Second
+// How soon an agent leaves a silent daemon. When every agent hangs on a daemon
+// that died, nobody takes work until they have left: a crash may cost 3 s in all,
+// and idle, counted from the first probe that stays unanswered, and keepAlive come
+// before the new link. One lost probe costs nothing, as QUIC repeats it within
+// milliseconds; an agent's machine that is too busy for 1.5 s costs a handshake and
+// a resync, while its jobs run on, for leases belong to the agent and not to the link.
+const (
+	idle      = 1500 * time.Millisecond
+	keepAlive = idle / 3
+)
 
 // dialer opens a socket that only dials.
 func dialer(identity *pki.Identity, logger *slog.Logger) (*transport.Endpoint, error) {
@@ -84,7 +99,7 @@ func dialer(identity *pki.Identity, logger *slog.Logger) (*transport.Endpoint, e
 	}
 	subject := identity.Subject()
 	return transport.Listen(transport.Config{
-		Conn: conn, Identity: identity, Limits: transport.Limits{Idle: idle}, Logger: logger, Now: time.Now,
+		Conn: conn, Identity: identity, Limits: transport.Limits{Idle: idle, KeepAlive: keepAlive}, Logger: logger, Now: time.Now,
 		Hello: func() transport.Hello {
 			return transport.Hello{Cluster: subject.Cluster, ID: subject.ID, ProtocolMin: protocolMin, ProtocolMax: protocolMax}
 		},

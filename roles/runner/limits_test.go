@@ -1,0 +1,48 @@
+package runner_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/roles/runner"
+)
+
+// TestLimits: a task that takes too much of its machine is killed whole and
+// says why; its neighbour runs on.
+func TestLimits(t *testing.T) {
+	neighbour := task(t, `echo $$ > pids; exec sleep 300`)
+	end, exits := started(t, processes(), neighbour)
+	pid := pids(t, neighbour.Dir, 1)[0]
+	for name, c := range map[string]struct {
+		limits runner.Limits
+		script string
+		reason string
+	}{
+		"fork bomb":  {runner.Limits{Processes: 64}, `bomb() { bomb | bomb & }; bomb; sleep 300`, "more than 64 processes"},
+		"many":       {runner.Limits{Processes: 20}, `for i in $(seq 40); do setsid sleep 300 & done; sleep 300`, "more than 20 processes"},
+		"disk":       {runner.Limits{Disk: 8 << 20}, `mkdir -p a/b; head -c 16000000 /dev/zero > a/b/c; sleep 300`, "more than 8388608 bytes"},
+		"full disk":  {runner.Limits{Disk: 64 << 20, DiskFree: 1 << 60}, `head -c 6000000 /dev/zero > c; sleep 300`, "are free on the agent's disk"},
+		"no culprit": {runner.Limits{DiskFree: 1 << 60}, `echo small > c; sleep 2`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := processes()
+			p.Limits = c.limits
+			x := p.Run(t.Context(), task(t, c.script), &bytes.Buffer{})
+			require.NoError(t, x.Err)
+			if c.reason == "" {
+				require.Empty(t, x.Limit)
+				require.Equal(t, 0, *x.Code)
+				return
+			}
+			require.Contains(t, x.Limit, c.reason)
+		})
+	}
+	t.Cleanup(func() {
+		require.False(t, ended(pid), "the neighbour was left alone")
+		end(nil)
+		exitSoon(t, exits)
+	})
+}

@@ -1,0 +1,193 @@
+// The process tree below a supervisor, on Linux: adopted whole, listed, and killed whole.
+
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// becomeAncestor makes orphans below this process its children, and keeps its
+// file descriptors from them.
+func becomeAncestor() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("supervisor: become the reaper of orphans: %w", err)
+	}
+	if _, err := os.Stat(childrenFile(os.Getpid(), os.Getpid())); err != nil {
+		return fmt.Errorf("supervisor: the kernel does not list children (CONFIG_PROC_CHILDREN): %w", err)
+	}
+	// Also those that the agent itself inherited from whoever started it.
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("supervisor: keep file descriptors: %w", err)
+	}
+	// A core file of a job is nobody's to read and may be as large as its memory.
+	return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+}
+
+// stepAttributes asks for a session and group of the step's own, apart from the
+// terminal and, where the kernel groups by session, with a share of the
+// processors of its own; and for SIGKILL when the supervisor dies.
+func stepAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// untilMono is how long it is until an instant of CLOCK_MONOTONIC, in nanoseconds.
+func untilMono(at int64) time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return 0 // cannot happen; the safe side
+	}
+	return time.Duration(at - ts.Nano())
+}
+
+// stopRounds bounds how often killTree looks for processes that were forked
+// while it stopped their parents; the caller repeats it until nothing is left.
+const stopRounds = 16
+
+// killTree kills every descendant. All are stopped before one is killed: a tree
+// that forks faster than it is killed would outlive it otherwise.
+func killTree() {
+	stopped := map[int]bool{}
+	for range stopRounds {
+		fresh := 0
+		for pid := range descendants(os.Getpid(), math.MaxInt) {
+			if !stopped[pid] {
+				stopped[pid] = true
+				fresh++
+				signalIn(stopped, pid, unix.SIGSTOP)
+			}
+		}
+		if fresh == 0 {
+			break
+		}
+	}
+	for pid := range stopped {
+		signalIn(stopped, pid, unix.SIGKILL)
+	}
+}
+
+// signalIn signals a process that is still below this one. Its id may have been
+// freed and given away since it was listed, so it is held by a descriptor
+// before its parent is looked at again.
+func signalIn(tree map[int]bool, pid int, sig unix.Signal) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return // gone
+	}
+	defer unix.Close(fd)
+	if parent := parentOf(pid); parent == os.Getpid() || tree[parent] {
+		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
+	}
+}
+
+func parentOf(pid int) int {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0
+	}
+	// The name in parentheses may hold anything; the fields after the last one do not.
+	s := string(b)
+	fields := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
+	if len(fields) < 2 {
+		return 0
+	}
+	ppid, _ := strconv.Atoi(fields[1])
+	return ppid
+}
+
+// descendants lists the processes below root, ended ones that were not reaped
+// among them. It may stop once it has found more than most.
+func descendants(root, most int) map[int]bool {
+	found := map[int]bool{}
+	queue := []int{root}
+	for len(queue) > 0 && len(found) <= most {
+		pid := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
+		tasks, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task")
+		if err != nil {
+			continue // gone
+		}
+		for _, t := range tasks {
+			tid, _ := strconv.Atoi(t.Name())
+			b, err := os.ReadFile(childrenFile(pid, tid))
+			if err != nil {
+				continue
+			}
+			for _, f := range strings.Fields(string(b)) {
+				if child, err := strconv.Atoi(f); err == nil && !found[child] {
+					found[child] = true
+					queue = append(queue, child)
+				}
+			}
+		}
+	}
+	return found
+}
+
+func childrenFile(pid, tid int) string {
+	return "/proc/" + strconv.Itoa(pid) + "/task/" + strconv.Itoa(tid) + "/children"
+}
+
+// killMarked kills what carries the lease in the environment it was started
+// with. It is for a tree whose supervisor was killed: then nothing else tells
+// where its processes belong. It repeats until it finds none, at most for bound.
+func killMarked(lease string, bound time.Duration) error {
+	mark := []byte("\x00FORGEYARD_LEASE=" + lease + "\x00")
+	for began := time.Now(); time.Since(began) < bound; {
+		procs, err := os.ReadDir("/proc")
+		if err != nil {
+			return err
+		}
+		found := false
+		for _, p := range procs {
+			pid, err := strconv.Atoi(p.Name())
+			if err != nil || pid == os.Getpid() || !marked(pid, mark) {
+				continue
+			}
+			fd, err := unix.PidfdOpen(pid, 0)
+			if err != nil {
+				continue
+			}
+			if marked(pid, mark) {
+				found = true
+				_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+			}
+			_ = unix.Close(fd)
+		}
+		if !found {
+			return nil
+		}
+	}
+	return errors.New("processes of the attempt could not be killed")
+}
+
+func marked(pid int, mark []byte) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	return err == nil && strings.Contains("\x00"+string(b), string(mark))
+}
+
+// diskUse is what a file occupies, and whether other names may share it.
+func diskUse(info os.FileInfo) (bytes int64, inode uint64, shared bool) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return info.Size(), 0, false
+	}
+	return st.Blocks * 512, st.Ino, st.Nlink > 1 && !info.IsDir()
+}
+
+// diskFree is how many bytes are free for this user where dir is.
+func diskFree(dir string) (int64, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return 0, err
+	}
+	return int64(fs.Bavail) * fs.Bsize, nil
+}
