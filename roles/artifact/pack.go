@@ -120,6 +120,11 @@ func (p *packer) add(top string) error {
 			}
 		}
 	}
+	if info, err := p.root.Lstat(top); err != nil {
+		return err
+	} else if !info.IsDir() { // a walk would follow a link here, and only here
+		return p.entry(top, info)
+	}
 	return fs.WalkDir(p.root.FS(), top, func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:

@@ -228,3 +228,11 @@ func ctxDone() context.Context {
 	cancel()
 	return ctx
 }
+
+// ctxOf is the context of a test or of one check of a property.
+func ctxOf(t require.TestingT) context.Context {
+	if c, ok := t.(interface{ Context() context.Context }); ok {
+		return c.Context()
+	}
+	return context.Background()
+}

@@ -129,6 +129,9 @@ func scan(ctx context.Context, r io.Reader, limits Limits, fn func(entry, io.Rea
 	if _, err := io.Copy(io.Discard, in); err != nil {
 		return Contents{}, in.explain(err)
 	}
+	if in.left == rules.limits.raw() {
+		return Contents{}, ErrArchive.Because("the archive cannot be read: it is empty, without even an end")
+	}
 	return rules.contents, nil
 }
 
