@@ -30,6 +30,7 @@ const (
 	IdleTimeout   = 2 * time.Minute        // between requests of a connection
 	MaxHeader     = 32 << 10               // bytes
 	StopTimeout   = 5 * time.Second        // for running requests once stopping began
+	LastBytes     = 200 * time.Millisecond // for clients to take the last answers
 )
 
 // ErrNotLoopback (FY-API-010): the API's address can be reached from other machines, in plain text.
@@ -66,6 +67,7 @@ type Server struct {
 
 	stopping context.Context // ends when Close begins: streams end with it
 	stop     context.CancelFunc
+	active   active
 }
 
 // New checks the configuration and builds the mux. A route that conflicts with
@@ -139,25 +141,4 @@ func (s *Server) serve(l net.Listener, h http.Handler, web bool) {
 			s.failed <- fmt.Errorf("serve %s: %w", l.Addr(), err)
 		}
 	})
-}
-
-// Close stops accepting, ends streams at once, gives other requests until ctx
-// ends or StopTimeout, cuts the rest, and returns after every serving goroutine ended.
-func (s *Server) Close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, StopTimeout)
-	defer cancel()
-	s.stop()
-	errs := make([]error, len(s.servers))
-	var stopping sync.WaitGroup
-	for i, srv := range s.servers {
-		stopping.Go(func() {
-			if err := srv.Shutdown(ctx); err != nil {
-				errs[i] = errors.Join(fmt.Errorf("requests were cut off: %w", err), srv.Close())
-			}
-		})
-	}
-	stopping.Wait()
-	s.wait.Wait()
-	s.cfg.Ready.Drain() // nobody asks from now on
-	return errors.Join(append(errs, s.cfg.Ready.settle(ctx), s.metrics.settle(ctx))...)
 }

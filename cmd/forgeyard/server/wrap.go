@@ -40,6 +40,8 @@ var (
 // where a browser can reach the listener, which it cannot over a unix socket.
 func (s *Server) wrap(next http.Handler, web bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.active.begin()
+		defer s.active.end()
 		id := ulid.Make().String()
 		h := w.Header()
 		h.Set(access.RequestIDHeader, id)
