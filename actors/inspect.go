@@ -10,8 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/cluster/access"
+	"github.com/forgeyard/forgeyard/cluster/obs"
 	"github.com/forgeyard/forgeyard/fsm"
 )
 
@@ -151,4 +154,19 @@ func (s *System) serveActors(w http.ResponseWriter, r *http.Request) {
 func (s *System) name() string {
 	m, _ := s.cfg.Backend.View().Member(s.self.Node)
 	return cmp.Or(m.Name, s.self.Name, s.self.Node.String())
+}
+
+// Collector is the figures of the actors, to be registered once a process.
+func (s *System) Collector() prometheus.Collector {
+	return obs.NewActors(func() []obs.ActorSample {
+		var samples []obs.ActorSample
+		for _, i := range s.Tree() {
+			sample := obs.ActorSample{Depth: i.MailboxDepth, Restarts: i.Restarts}
+			if i.Role != 0 {
+				sample.Role = i.Role.String()
+			}
+			samples = append(samples, sample)
+		}
+		return samples
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/cluster"
@@ -110,6 +111,27 @@ func TestActorsEndpointWithStuckActors(t *testing.T) {
 			}
 		}
 		close(release)
+	}, &probe{role: role})
+}
+
+func TestActorFigures(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, h *host) {
+		h.backend.assign(role, 1)
+		first := h.active(role)
+		h.crash(treePath(role, first))
+		require.Greater(t, h.active(role), first)
+		reg := prometheus.NewPedanticRegistry()
+		require.NoError(t, reg.Register(h.sys.Collector()))
+		families, err := reg.Gather()
+		require.NoError(t, err)
+		require.Len(t, families, 2)
+		for _, f := range families {
+			require.Len(t, f.GetMetric(), 2, "one line for the role, one for the supervisors")
+			if f.GetName() == "forgeyard_actor_restarts" {
+				require.Equal(t, role.String(), f.GetMetric()[1].GetLabel()[0].GetValue())
+				require.Equal(t, 1.0, f.GetMetric()[1].GetGauge().GetValue())
+			}
+		}
 	}, &probe{role: role})
 }
 

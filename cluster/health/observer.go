@@ -52,6 +52,8 @@ type Observer struct {
 	mu     sync.Mutex
 	leader fsm.NodeID
 	since  time.Time // of leader; zero before the first look
+	office office    // the last leadership that was seen
+	turns  uint64    // how many were
 	probes map[fsm.NodeID]Probe
 }
 
@@ -90,7 +92,24 @@ func (o *Observer) look() cluster.View {
 	if o.since.IsZero() || v.KnownLeader != o.leader {
 		o.leader, o.since = v.KnownLeader, o.cfg.Now()
 	}
+	if now := (office{v.KnownLeader, v.RaftTerm}); !now.leader.IsZero() && now != o.office {
+		o.office = now
+		o.turns++
+	}
 	return v
+}
+
+// office is a leadership: a node that is elected again leads another term.
+type office struct {
+	leader fsm.NodeID
+	term   uint64
+}
+
+// LeaderChanges is how many leaderships this process has seen; the first counts.
+func (o *Observer) LeaderChanges() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.turns
 }
 
 // probeAll probes all other members at once: one dead node must not delay what
@@ -158,13 +177,19 @@ func (o *Observer) Facts() Facts {
 // Observe gathers the input of a status. It waits for nothing but, on a
 // follower, at most AskTimeout for the leader's facts.
 func (o *Observer) Observe(ctx context.Context) Input {
-	v := o.look()
-	facts := o.Facts()
-	if facts.From.IsZero() && !v.KnownLeader.IsZero() && o.cfg.Ask != nil && v.KnownLeader != o.cfg.Coordination.Self().Node {
-		facts = o.ask(ctx, v.KnownLeader)
+	in := o.Local()
+	if leader := in.View.KnownLeader; in.Facts.From.IsZero() && !leader.IsZero() && o.cfg.Ask != nil && leader != in.Self.Node {
+		in.Facts = o.ask(ctx, leader)
+		in.Now = o.cfg.Now()
 	}
+	return in
+}
+
+// Local gathers what this node knows without asking another one. It never waits.
+func (o *Observer) Local() Input {
+	v := o.look()
 	in := Input{
-		Self: o.cfg.Coordination.Self(), View: v, Own: o.cfg.Own(), Facts: facts, Election: o.cfg.Election, Now: o.cfg.Now(),
+		Self: o.cfg.Coordination.Self(), View: v, Own: o.cfg.Own(), Facts: o.Facts(), Election: o.cfg.Election, Now: o.cfg.Now(),
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -175,6 +175,9 @@ func (n *Node) Peers() []cluster.Peer {
 	return out
 }
 
+// CommitIndex is the last entry that this node knows to be committed.
+func (n *Node) CommitIndex() uint64 { return n.raft.CommitIndex() }
+
 // leader is the Raft leader this node follows or is.
 func (n *Node) leader() (fsm.NodeID, bool) {
 	_, id := n.raft.LeaderWithID()
