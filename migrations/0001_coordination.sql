@@ -103,7 +103,7 @@ $$;
 -- In REPEATABLE READ the snapshot is older than the wait for the lock, hence FY005.
 -- It runs with its caller's rights, for it needs no others: the app role may read the fence row. Each
 -- name has its schema, operators too, so that no search_path, its caller's included, changes what it
--- does; a SET clause would pin the path as well, and costs a fifth of all that the fence costs.
+-- does; a SET clause would pin the path as well, for a tenth more of what the fence costs.
 -- +goose StatementBegin
 CREATE FUNCTION coordination.fence(p_role smallint, p_generation bigint, p_epoch bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY INVOKER

@@ -95,13 +95,17 @@ func contents(t *testing.T, db *pgtest.Database) string {
 func TestMigrateTogether(t *testing.T) {
 	db := pgtest.NewEmpty(t)
 	id := cluster.NewClusterID()
-	var nodes sync.WaitGroup
+	var stores []*Store
 	for range 3 {
 		s, err := Open(t.Context(), Config{Owner: db.Owner, App: db.App, Direct: db.Direct, Cluster: id})
 		require.NoError(t, err)
 		t.Cleanup(s.Close)
 		_, err = s.Exec(t.Context(), "SELECT 1")
 		require.ErrorIs(t, err, ErrNotMigrated)
+		stores = append(stores, s)
+	}
+	var nodes sync.WaitGroup
+	for _, s := range stores {
 		nodes.Go(func() {
 			if err := s.Migrate(t.Context()); err != nil {
 				t.Error(err)
