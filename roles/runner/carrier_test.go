@@ -15,7 +15,6 @@ import (
 
 	"github.com/forgeyard/forgeyard/roles/artifact"
 	"github.com/forgeyard/forgeyard/roles/runner"
-	"github.com/forgeyard/forgeyard/roles/runner/runnertest"
 )
 
 // warehouse plays the daemons' end of all transfers: blobs, stored outputs and logs in memory.
@@ -195,12 +194,16 @@ func (c *carried) begin(o *runner.Offer) {
 	say(c.T, c.Link, runner.Message{Start: &runner.Start{Lease: o.Lease, Granted: true}})
 }
 
+// ends waits for the completion of the attempt that runs.
+func (c *carried) ends() runner.Complete {
+	c.Helper()
+	return hear(c.T, c.Link, completes)
+}
+
 func completes(m runner.Message) *runner.Complete { return m.Complete }
 
-func script2(lease, script string) *runner.Offer {
+func shell(lease, script string) *runner.Offer {
 	o := order(lease, 1, 1)
 	o.Steps = []runner.Step{{Argv: []string{"sh", "-c", script}}}
 	return o
 }
-
-var _ = runnertest.NewNetwork

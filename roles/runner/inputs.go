@@ -37,12 +37,9 @@ func givenTo(o Offer) []given {
 
 // notNow is a failure that waiting may mend: the attempt gives its lease up when
 // it has waited too long, for nothing of the job ran yet.
-type notNow struct {
-	what string
-	err  error
-}
+type notNow struct{ err error }
 
-func (e *notNow) Error() string { return e.what + ": " + e.err.Error() }
+func (e *notNow) Error() string { return e.err.Error() }
 func (e *notNow) Unwrap() error { return e.err }
 
 // fetchAll fills the working directory. The error is a notNow when ctx ended
@@ -113,7 +110,7 @@ func (a *Agent) patiently(ctx context.Context, at *attempt, what string, f func(
 			if last == nil {
 				last = err
 			}
-			return &notNow{what: what, err: last}
+			return &notNow{last}
 		}
 		at.life.wait(what + ": " + err.Error())
 		a.log.Debug(what, "lease", at.offer.Lease, "err", err)

@@ -11,7 +11,7 @@ import (
 // TestReports is the table of how an attempt's end becomes its report.
 func TestReports(t *testing.T) {
 	zero, three := 0, 3
-	away := &notNow{what: "waiting for its source", err: errors.New("FY-CAS-001 away")}
+	away := &notNow{errors.New("FY-CAS-001 away")}
 	for name, c := range map[string]struct {
 		end     result
 		cause   error

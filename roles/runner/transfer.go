@@ -150,7 +150,10 @@ func OpenTransfer(ctx context.Context, f Frames, open Transfer) (TransferStream,
 		return s, Ready{}, fmt.Errorf("open transfer: %w", err)
 	}
 	m, err := s.Receive(ctx)
+	var refused *Refused
 	switch {
+	case errors.As(err, &refused):
+		return s, Ready{}, refused // says enough
 	case err != nil:
 		return s, Ready{}, fmt.Errorf("open transfer: %w", err)
 	case m.Ready == nil:
