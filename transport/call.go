@@ -79,39 +79,44 @@ func (e *Endpoint) openOn(ctx context.Context, c *conn, fam Family) (*Stream, er
 	// With the time in it the first packet is large enough for a restarted peer
 	// to answer that it does not know the connection; to tiny ones it is silent.
 	deadline, _ := ctx.Deadline()
-	s, first, err := e.begin(ctx, c, fam, opening{Timeout: time.Until(deadline)})
+	out, err := e.encodeOpening(c, fam, opening{Timeout: time.Until(deadline)})
 	if err != nil {
 		return nil, err
 	}
-	if err := s.write(ctx, first); err != nil {
+	s, err := newOutgoing(ctx, c, fam)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.write(ctx, out); err != nil {
 		s.end(codeOf(err))
 		return nil, c.reason(err)
 	}
-	if _, err := e.readAnswer(ctx, s); err != nil {
+	if _, _, err := e.readAnswer(ctx, s); err != nil {
 		s.end(CodeOK)
 		return nil, c.reason(err)
 	}
 	return s, nil
 }
 
-// begin opens a QUIC stream and encodes its first frame. The peer sees nothing before the first write.
-func (e *Endpoint) begin(ctx context.Context, c *conn, fam Family, o opening) (*Stream, []byte, error) {
+// encodeOpening is the first frame of a stream or call.
+func (e *Endpoint) encodeOpening(c *conn, fam Family, o opening) ([]byte, error) {
 	if !fam.open(e.cfg.Identity.Subject().Kind, c.peer.Subject.Kind) {
-		return nil, nil, Refuse(CodeWrongFamily, "family %s with a peer of kind %s", fam, c.peer.Subject.Kind)
+		return nil, Refuse(CodeWrongFamily, "family %s with a peer of kind %s", fam, c.peer.Subject.Kind)
 	}
 	b, err := e.codec.encode(o)
 	if err != nil {
-		return nil, nil, &Error{Code: CodeMalformed, Err: err}
+		return nil, &Error{Code: CodeMalformed, Err: err}
 	}
-	first, err := appendFrame(nil, fam, b)
-	if err != nil {
-		return nil, nil, err
-	}
+	return appendFrame(nil, fam, b)
+}
+
+// newOutgoing opens a QUIC stream. The peer sees nothing before the first write.
+func newOutgoing(ctx context.Context, c *conn, fam Family) (*Stream, error) {
 	qs, err := c.qc.OpenStreamSync(ctx)
 	if err != nil {
-		return nil, nil, c.reason(classify(err))
+		return nil, c.reason(classify(err))
 	}
-	return newStream(c, qs, fam), first, nil
+	return newStream(c, qs, fam), nil
 }
 
 func (e *Endpoint) call(ctx context.Context, c *conn, fam Family, method string, req, resp any) error {
@@ -120,58 +125,72 @@ func (e *Endpoint) call(ctx context.Context, c *conn, fam Family, method string,
 		return &Error{Code: CodeMalformed, Err: err}
 	}
 	deadline, _ := ctx.Deadline()
-	s, out, err := e.begin(ctx, c, fam, opening{Call: true, Method: method, Timeout: time.Until(deadline)})
+	out, err := e.encodeOpening(c, fam, opening{Call: true, Keep: true, Method: method, Timeout: time.Until(deadline)})
 	if err != nil {
 		return err
 	}
-	defer s.Close() // on every path: an abandoned half would hold a place in the peer's limit
 	if out, err = appendFrame(out, fam, body); err != nil {
 		return err
 	}
+	s := c.kept.take(fam)
+	if s == nil {
+		if s, err = newOutgoing(ctx, c, fam); err != nil {
+			return err
+		}
+	}
+	b, again, err := e.exchange(ctx, s, out)
+	if !again || !c.kept.put(s) {
+		s.Close() // an abandoned half would hold a place in the peer's limit
+	}
+	if err != nil {
+		return err
+	}
+	return e.codec.decode(b, resp)
+}
+
+// exchange sends a request and reads its answer; again tells that the stream can carry another call.
+func (e *Endpoint) exchange(ctx context.Context, s *Stream, request []byte) (answer []byte, again bool, err error) {
 	// A peer that answers early, or refuses, stops listening before everything
 	// is written. Then its answer says more than the failed write.
-	sendErr := s.write(ctx, out)
-	if sendErr == nil {
-		sendErr = s.CloseWrite()
-	}
-	b, err := e.readAnswer(ctx, s)
+	sendErr := s.write(ctx, request)
+	answer, again, err = e.readAnswer(ctx, s)
 	switch {
-	case err == nil:
-		return e.codec.decode(b, resp)
-	case definite(err):
-		return err
+	case err == nil, definite(err):
+		return answer, again && sendErr == nil, err
 	case sendErr != nil:
 		err = sendErr
 	}
-	return unknown(c.reason(err))
+	return nil, false, unknown(s.c.reason(err))
 }
 
-// readAnswer reads the answer of a call or of a stream's opening.
-func (e *Endpoint) readAnswer(ctx context.Context, s *Stream) ([]byte, error) {
+// readAnswer reads the answer of a call or of a stream's opening. again tells
+// that the peer waits for another call on the stream.
+func (e *Endpoint) readAnswer(ctx context.Context, s *Stream) (answer []byte, again bool, err error) {
 	b, err := s.ReadFrame(ctx)
 	if err == io.EOF || err == nil && len(b) == 0 { //nolint:errorlint // the bare end of the stream
-		return nil, Refuse(CodeMalformed, "no answer")
+		return nil, false, Refuse(CodeMalformed, "no answer")
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	switch b[0] {
+	again = b[0]&statusAgain != 0
+	switch b[0] &^ statusAgain {
 	case statusOK:
-		return b[1:], nil
+		return b[1:], again, nil
 	case statusError:
 		w := &WireError{}
 		if err := e.codec.decode(b[1:], w); err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		return nil, w
+		return nil, again, w
 	case statusRefused:
 		var r refusal
 		if err := e.codec.decode(b[1:], &r); err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		return nil, &Error{Code: r.Code, Message: r.Message, Remote: true}
+		return nil, false, &Error{Code: r.Code, Message: r.Message, Remote: true}
 	}
-	return nil, Refuse(CodeMalformed, "answer status %d", b[0])
+	return nil, false, Refuse(CodeMalformed, "answer status %d", b[0])
 }
 
 // definite reports whether an error proves that the outcome is known: the

@@ -19,6 +19,7 @@ type conn struct {
 	peer     Peer
 	dialled  string    // the address it was made to; empty for an incoming one
 	notAfter time.Time // end of the peer's certificate
+	kept     kept
 }
 
 func (c *conn) alive() bool { return c.qc.Context().Err() == nil }
@@ -35,7 +36,7 @@ func (e *Endpoint) accept() {
 		if err != nil {
 			return
 		}
-		if !e.tasks.start(func() { e.welcome(qc) }) {
+		if !e.tasks.Go(func() { e.welcome(qc) }) {
 			return
 		}
 	}
@@ -192,7 +193,7 @@ func (e *Endpoint) live(c *conn) {
 	// that certificate must end the connection (§214).
 	expiry := time.NewTimer(c.notAfter.Sub(e.cfg.Now()))
 	defer expiry.Stop()
-	if !e.tasks.start(func() { e.serve(c) }) {
+	if !e.tasks.Go(func() { e.serve(c) }) {
 		c.close(&Error{Code: CodeShutdown})
 		return
 	}
@@ -220,7 +221,7 @@ func (e *Endpoint) serve(c *conn) {
 		if err != nil {
 			return
 		}
-		if !e.tasks.start(func() { e.serveStream(c, qs) }) {
+		if !e.tasks.Go(func() { e.serveStream(c, qs) }) {
 			return
 		}
 	}

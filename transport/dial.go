@@ -122,7 +122,7 @@ func (d *dialer) join(k dialKey, e *Endpoint) (a *attempt, wait time.Duration, l
 		}
 	}
 	a = &attempt{done: make(chan struct{})}
-	if !e.tasks.start(func() { e.attempt(k, a) }) {
+	if !e.tasks.Go(func() { e.attempt(k, a) }) {
 		return nil, 0, nil
 	}
 	d.running[k] = a

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/transport/pki"
+	"github.com/forgeyard/forgeyard/transport/tasks"
 	"github.com/quic-go/quic-go"
 )
 
@@ -66,7 +67,7 @@ type Endpoint struct {
 
 	ctx    context.Context // ends when Close begins
 	cancel context.CancelFunc
-	tasks  tasks
+	tasks  tasks.Group
 	closed sync.Once
 
 	gate     gate
@@ -129,7 +130,7 @@ func Listen(cfg Config) (*Endpoint, error) {
 			e.cancel()
 			return nil, fmt.Errorf("transport: listen: %w", err)
 		}
-		e.tasks.start(e.accept)
+		e.tasks.Go(e.accept)
 	}
 	return e, nil
 }
@@ -152,7 +153,7 @@ func (e *Endpoint) CloseNode(n fsm.NodeID, reason string) {
 func (e *Endpoint) Close() error {
 	var err error
 	e.closed.Do(func() {
-		e.tasks.refuse()
+		e.tasks.Refuse()
 		e.cancel()
 		for _, c := range e.peers.all() {
 			c.close(&Error{Code: CodeShutdown})
@@ -162,7 +163,7 @@ func (e *Endpoint) Close() error {
 		}
 		err = errors.Join(err, e.tr.Close(), e.cfg.Conn.Close())
 	})
-	e.tasks.wait()
+	e.tasks.Wait()
 	return err
 }
 

@@ -39,13 +39,13 @@ var errFull = errors.New("no room for another connection")
 // context that it gets ends with the connection, so a place is always given back.
 func (e *Endpoint) enter(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
 	waiting := int(e.gate.waiting.Add(1))
-	if waiting > e.limits.Handshakes || waiting+e.peers.total() > e.limits.Connections || !e.tasks.add() {
+	if waiting > e.limits.Handshakes || waiting+e.peers.total() > e.limits.Connections || !e.tasks.Begin() {
 		e.gate.waiting.Add(-1)
 		return nil, errFull
 	}
 	v := &visit{gate: &e.gate}
 	context.AfterFunc(ctx, func() {
-		defer e.tasks.done()
+		defer e.tasks.End()
 		if !v.leave() {
 			return
 		}

@@ -83,11 +83,12 @@ func (r *routes) stream(fam Family) StreamHandler {
 	return r.streams[fam]
 }
 
-// opening is the first frame of every stream but the hello's.
+// opening is the first frame of every stream but the hello's, and of each call.
 type opening struct {
 	Call    bool          `cbor:"1,keyasint"` // one request and one answer; otherwise a stream
 	Method  string        `cbor:"2,keyasint,omitempty"`
 	Timeout time.Duration `cbor:"3,keyasint,omitempty"` // nanoseconds the caller will wait
+	Keep    bool          `cbor:"4,keyasint,omitempty"` // the caller may make another call on this stream
 }
 
 // maxOpening bounds the first frame, in bytes.
@@ -96,8 +97,9 @@ const maxOpening = 512
 // The first byte of an answer.
 const (
 	statusOK      = 0
-	statusError   = 1 // a WireError follows
-	statusRefused = 2 // a refusal follows
+	statusError   = 1    // a WireError follows
+	statusRefused = 2    // a refusal follows
+	statusAgain   = 0x80 // added: another call may follow on this stream
 )
 
 // refusal tells why a stream or call was not let through to its handler.
@@ -118,7 +120,7 @@ func (e *Endpoint) serveStream(c *conn, qs *quic.Stream) {
 	}
 	defer s.Close()
 	if open.Call {
-		e.serveCall(s, open)
+		e.serveCalls(s, open)
 		return
 	}
 	if !e.admit(s, "") {
@@ -206,17 +208,50 @@ func (e *Endpoint) refuse(s *Stream, err *Error) {
 	e.answer(s, statusRefused, b)
 }
 
-// answer writes the answer of a call or the refusal of a stream.
-func (e *Endpoint) answer(s *Stream, status byte, body []byte) {
+// answer writes the answer of a call or the refusal of a stream, and reports whether it left.
+func (e *Endpoint) answer(s *Stream, status byte, body []byte) bool {
 	ctx, cancel := context.WithTimeout(s.Context(), DefaultCallTimeout)
 	defer cancel()
 	if err := s.WriteFrame(ctx, append([]byte{status}, body...)); err != nil {
 		s.cancel(codeOf(err))
+		return false
+	}
+	return true
+}
+
+// serveCalls answers a call and, when its caller keeps the stream, those that follow.
+func (e *Endpoint) serveCalls(s *Stream, open opening) {
+	for e.serveCall(s, open) {
+		var err error
+		if open, err = e.nextCall(s); err != nil {
+			if !errors.Is(err, io.EOF) {
+				e.refuseStream(s, asError(err))
+			}
+			return
+		}
 	}
 }
 
-// serveCall reads the request, runs the handler and answers.
-func (e *Endpoint) serveCall(s *Stream, open opening) {
+// nextCall waits for another call, as long as the connection lives: the
+// caller's streams are bounded already, and one that this side ended by itself
+// could meet a call under way.
+func (e *Endpoint) nextCall(s *Stream) (opening, error) {
+	var open opening
+	b, err := s.readUpTo(s.Context(), maxOpening)
+	if err != nil {
+		return open, err
+	}
+	if err := e.codec.decode(b, &open); err != nil {
+		return open, err
+	}
+	if !open.Call {
+		return open, Refuse(CodeMalformed, "a stream of calls carries only calls")
+	}
+	return open, nil
+}
+
+// serveCall reads the request, runs the handler and answers. It reports whether another call may follow.
+func (e *Endpoint) serveCall(s *Stream, open opening) (again bool) {
 	wait := open.Timeout
 	if wait <= 0 || wait > MaxCallTimeout {
 		wait = MaxCallTimeout
@@ -224,19 +259,19 @@ func (e *Endpoint) serveCall(s *Stream, open opening) {
 	ctx, cancel := context.WithTimeout(s.Context(), wait)
 	defer cancel()
 	if !e.admit(s, open.Method) {
-		return
+		return false
 	}
 	h := e.routes.call(s.fam, open.Method)
 	if h.handle == nil {
 		e.refuse(s, Refuse(CodeNoHandler, "method %q of family %s", open.Method, s.fam))
-		return
+		return false
 	}
 	body, err := s.readUpTo(ctx, h.max)
 	if err != nil {
 		if !errors.Is(err, io.EOF) {
 			e.refuseStream(s, asError(err))
 		}
-		return
+		return false
 	}
 	resp, err := h.handle(ctx, s.c.peer, body)
 	status, out := byte(statusOK), []byte(nil)
@@ -247,10 +282,13 @@ func (e *Endpoint) serveCall(s *Stream, open opening) {
 		status = statusError
 		if out, err = e.codec.encode(wireError(err)); err != nil {
 			s.cancel(CodeMalformed)
-			return
+			return false
 		}
 	}
-	e.answer(s, status, out)
+	if open.Keep {
+		status |= statusAgain
+	}
+	return e.answer(s, status, out) && open.Keep
 }
 
 // encodeAnswer encodes a handler's answer. One that cannot be sent leaves the caller with an unknown outcome.

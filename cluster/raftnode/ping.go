@@ -4,6 +4,7 @@ package raftnode
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,21 +54,31 @@ func (r *reports) list() []cluster.NodeReport {
 	return out
 }
 
-// pingLoop sends a ping every PingInterval while another node leads. Pings do
-// not wait for each other, so one lost packet costs no confirmation.
+// pingLoop sends pings while another node leads. They do not wait for each
+// other, so one lost packet costs no confirmation.
 func (n *Node) pingLoop() {
-	tick := time.NewTicker(cluster.PingInterval)
-	defer tick.Stop()
+	changed, unsubscribe := n.hints.Subscribe()
+	defer unsubscribe()
 	room := make(chan struct{}, pingsInFlight)
 	var sent sync.WaitGroup
 	defer sent.Wait()
+	last := time.Now()
+	due := time.NewTimer(cluster.PingInterval)
+	defer due.Stop()
 	for {
 		select {
 		case <-n.stop.Done():
 			return
-		case <-tick.C:
+		case <-changed: // perhaps this node was given a role
+		case <-due.C:
 		}
 		leader, known := n.leader()
+		if wait := n.pingInterval(known) - time.Since(last); wait > 0 {
+			due.Reset(wait)
+			continue
+		}
+		last = time.Now()
+		due.Reset(n.pingInterval(known))
 		if !known || leader == n.cfg.Self.Node {
 			continue
 		}
@@ -80,6 +91,23 @@ func (n *Node) pingLoop() {
 		default: // the link is dead and its pings have not timed out yet
 		}
 	}
+}
+
+// pingInterval is short for an owner, whose guards live by its pings (§288), and
+// while there is no leader, so that a new one hears of this node at once.
+func (n *Node) pingInterval(known bool) time.Duration {
+	if !known || n.owns() {
+		return cluster.PingInterval
+	}
+	return idlePing
+}
+
+// owns reports whether the applied view gives this process any role.
+func (n *Node) owns() bool {
+	v := n.machine.current()
+	return slices.ContainsFunc(fsm.Roles(), func(r fsm.Role) bool {
+		return v.Role(r).HeldBy(n.cfg.Self.Node, n.cfg.Self.Incarnation)
+	})
 }
 
 func (n *Node) ping(leader fsm.NodeID) {

@@ -80,10 +80,10 @@ func (t *Transport) lane(k laneKey) (*lane, error) {
 // before the first byte of the answered attempt leaves. Raft's requests are
 // harmless when repeated, so a stream that died unnoticed is replaced once.
 func (t *Transport) roundTrip(id raft.ServerID, kind laneKind, wait time.Duration, req []byte, decode func([]byte) (raft.RPCHeader, error)) (sent time.Time, err error) {
-	if !t.work.begin() {
+	if !t.work.Begin() {
 		return sent, errClosed
 	}
-	defer t.work.end()
+	defer t.work.End()
 	node, err := parseNode(id)
 	if err != nil {
 		return sent, err

@@ -13,10 +13,10 @@ import (
 
 // serve answers one stream of requests, in order, until it ends.
 func (t *Transport) serve(ctx context.Context, from transport.Peer, s *transport.Stream) {
-	if !t.work.begin() {
+	if !t.work.Begin() {
 		return
 	}
-	defer t.work.end()
+	defer t.work.End()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(t.ctx, cancel)()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/transport"
+	"github.com/forgeyard/forgeyard/transport/tasks"
 	"github.com/hashicorp/raft"
 )
 
@@ -51,7 +52,7 @@ type Transport struct {
 	ctx    context.Context // ends when Close begins
 	cancel context.CancelFunc
 	rpcs   chan raft.RPC
-	work   workers
+	work   tasks.Group // calls and handlers under way
 
 	mu        sync.Mutex
 	heartbeat func(raft.RPC)
@@ -192,7 +193,7 @@ func (t *Transport) Close() error {
 	lanes := t.lanes
 	t.lanes = nil
 	t.mu.Unlock()
-	t.work.close()
+	t.work.Wait()
 	for _, l := range lanes {
 		l.drop()
 	}
@@ -208,9 +209,9 @@ func parseNode(id raft.ServerID) (fsm.NodeID, error) { return fsm.ParseNodeID(st
 // InstallSnapshot streams a snapshot on a stream of its own, after all other
 // traffic in priority. It fails when no progress is made for SnapshotIdle.
 func (t *Transport) InstallSnapshot(id raft.ServerID, _ raft.ServerAddress, req *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
-	if !t.work.begin() {
+	if !t.work.Begin() {
 		return errClosed
 	}
-	defer t.work.end()
+	defer t.work.End()
 	return t.sendSnapshot(id, req, resp, data)
 }
