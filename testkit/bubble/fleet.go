@@ -153,7 +153,7 @@ func (n *Node) Start(start daemon.Start) {
 		Cluster: n.fleet.Net.Listen(n.cluster.String()), Agents: n.fleet.Net.Listen(n.agents.String()), API: n.api, Identity: n.id,
 		Tracer: n.Trace, Logger: slog.New(slog.NewTextHandler(n.fleet.t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})).With("on", n.Name),
 		Now: time.Now, Exit: func(_ int, reason string) { n.exited <- reason },
-		Actors: actors.Config{AllowCrash: true},
+		Actors: actors.Config{AllowCrash: true}, Polling: true,
 	})
 	require.NoError(n.fleet.t, n.daemon.Start(context.Background()), n.Name)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/membership"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/server"
 	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/roles/events"
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/roles/store"
 	"github.com/forgeyard/forgeyard/transport/pki"
@@ -58,7 +59,11 @@ func (d *Daemon) serveAPI(context.Context) (err error) {
 // the shared ones on both listeners, the private ones on the administration
 // socket alone. The authorisation table is tested against this list.
 func (d *Daemon) routes() (shared, private []access.Route) {
-	shared = append(shared, runner.Routes(d.store, d.scheduler.Wake)...)
+	shared = append(shared, runner.NewAPI(runner.APIConfig{
+		Store: d.store, Notify: d.bus.Notify, Subscribe: d.bus.Subscribe, Audit: d.store.Audit(), Logger: d.log,
+		Whose: func() (fsm.NodeID, fsm.Epoch) { return d.self.Node, d.backend.View().Epoch },
+	}).Routes()...)
+	shared = append(shared, events.Routes(d.hub)...)
 	shared = append(shared, health.Routes(d.observer)...)
 	shared = append(shared, actors.Routes(d.system)...)
 	if d.distributed() {

@@ -21,6 +21,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/raftnode"
 	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/server"
+	"github.com/forgeyard/forgeyard/roles/events"
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/roles/scheduler"
 	"github.com/forgeyard/forgeyard/roles/store"
@@ -46,6 +47,7 @@ type Outside struct {
 	WrapLog   func(raftnode.Log) raftnode.Log // between the Raft engine and its disk; nil in production
 	Scheduler scheduler.Config                // durations; Store, Dispatched and Logger are filled in
 	Actors    actors.Config                   // budget, back-off and AllowCrash; the rest is filled in
+	Polling   bool                            // hear other daemons by polling alone: a session that listens would stop virtual time
 }
 
 // Start says how a daemon becomes a member when it is none yet.
@@ -63,6 +65,8 @@ type Daemon struct {
 	self  cluster.Identity
 
 	store     *store.Store
+	bus       *events.Bus         // wake-ups, from here and from other daemons
+	hub       *events.Hub         // who follows the outbox here
 	endpoint  *transport.Endpoint // between nodes; nil in standalone mode
 	agents    *transport.Endpoint // for agents; nil in standalone mode
 	backend   cluster.Backend

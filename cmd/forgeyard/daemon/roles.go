@@ -9,6 +9,7 @@ import (
 	"github.com/forgeyard/forgeyard/actors"
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/roles/events"
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/roles/scheduler"
 )
@@ -16,13 +17,7 @@ import (
 // startRoles begins to follow the committed views. The reporter is set before
 // the backend's first ping can carry a report.
 func (d *Daemon) startRoles(context.Context) error {
-	schedule := d.out.Scheduler
-	schedule.Store, schedule.Logger = d.store, d.log
-	d.sessions = runner.NewSessions(runner.SessionsConfig{
-		Store: d.store, Node: d.self.Node.String(), Wake: func() { d.scheduler.Wake() }, Logger: d.log,
-	})
-	schedule.Dispatched = d.sessions.Wake
-	d.scheduler = scheduler.New(schedule)
+	d.planJobs()
 	specs := d.runnable([]actors.RoleSpec{d.scheduler.Spec()})
 	roles := make([]fsm.Role, len(specs))
 	for i, s := range specs {
@@ -45,6 +40,29 @@ func (d *Daemon) startRoles(context.Context) error {
 	d.system = system
 	d.service.Start()
 	return nil
+}
+
+// planJobs makes the two sides of the job plane and connects what one does with
+// who has to look at it, on this daemon and on the others.
+func (d *Daemon) planJobs() {
+	d.bus = events.NewBus()
+	d.hub = events.NewHub(d.store, d.bus, d.log)
+	d.sessions = runner.NewSessions(runner.SessionsConfig{
+		Store: d.store, Node: d.self.Node.String(), Wake: func() { d.bus.Notify(events.Work) }, Logger: d.log,
+	})
+	schedule := d.out.Scheduler
+	schedule.Store, schedule.Logger = d.store, d.log
+	schedule.Dispatched = func() { d.bus.Notify(events.Orders) }
+	d.scheduler = scheduler.New(schedule)
+	d.bus.Subscribe(events.Work, d.scheduler.Wake)
+	d.bus.Subscribe(events.Cancels, d.scheduler.Wake)
+	d.bus.Subscribe(events.Orders, d.sessions.Wake)
+	d.bus.Subscribe(events.Cancels, d.sessions.Wake)
+	d.background("events", d.hub.Run)
+	d.background("projection", events.NewProjector(d.backend, d.store, d.bus, d.log).Run)
+	if !d.out.Polling {
+		d.background("wake-ups", events.NewNotifier(d.bus, d.store, d.self.Incarnation.String(), d.log).Run)
+	}
 }
 
 // releaseBound is how long a stopping daemon tries to release its roles and to
