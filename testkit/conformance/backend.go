@@ -38,6 +38,7 @@ func Backend(t *testing.T, open func(t *testing.T) cluster.Backend) {
 		"the leader has its own report":        (*fixture).reports,
 		"calls end with their context":         (*fixture).contexts,
 		"stepping down alone keeps the role":   (*fixture).stepDown,
+		"an exclusive scope is held once":      (*fixture).exclusive,
 		"closing ends everything":              (*fixture).closing,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -240,7 +241,7 @@ func (f *fixture) malformed() {
 	} {
 		before := f.View()
 		_, err := f.Propose(f.Context(), p)
-		require.Error(f.T, err, name)
+		require.ErrorIs(f.T, err, cluster.ErrMalformedCommand, name)
 		require.False(f.T, cluster.OutcomeUnknown(err), name)
 		require.False(f.T, cluster.KindOf(err).Retryable(), "%s: %v", name, err)
 		require.Equal(f.T, before.Epoch, f.View().Epoch, name)
@@ -431,9 +432,9 @@ func (f *fixture) closing() {
 	require.Greater(f.T, time.Since(f.Confirmed()), cluster.ConfirmationBound, "a closed engine confirms nothing")
 	start := time.Now()
 	_, err := f.Propose(f.Context(), proposal(f.renew(fsm.SchedulerLeader, e)))
-	require.Error(f.T, err)
+	require.ErrorIs(f.T, err, cluster.ErrEngineClosed)
 	_, err = f.LinearizableView(f.Context())
-	require.Error(f.T, err)
+	require.ErrorIs(f.T, err, cluster.ErrEngineClosed)
 	require.Less(f.T, time.Since(start), 2*cluster.DefaultRequestTimeout)
 	require.GreaterOrEqual(f.T, f.View().Role(fsm.SchedulerLeader).Epoch, e, "the last view can still be read")
 	require.NoError(f.T, f.Close(), "closing twice")
