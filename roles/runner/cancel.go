@@ -50,12 +50,12 @@ const (
 	cancelMost  = 100 * time.Millisecond
 )
 
-// Cancel asks for the end of a run, or with a job's name of that job alone, in
+// CancelRun asks for the end of a run, or with a job's name of that job alone, in
 // the name of the context's caller. What has finished stays as it is; asking
 // again changes nothing. marked is how many jobs it was asked for the first time.
 // When it returns nil every unfinished job is marked. Errors:
 // access.ErrNotFound, access.ErrBadRequest, and the database's.
-func Cancel(ctx context.Context, db Database, run, job, reason string) (marked int, err error) {
+func CancelRun(ctx context.Context, db Database, run, job, reason string) (marked int, err error) {
 	if _, err := ulid.ParseStrict(run); err != nil {
 		return 0, access.ErrNotFound.Because("no run %.64q", run)
 	}

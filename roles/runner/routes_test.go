@@ -33,8 +33,8 @@ func TestRunRoutes(t *testing.T) {
 	p := newPlane(t)
 	woken := 0
 	a := api{t: t, mux: http.NewServeMux()}
-	for _, r := range runner.Routes(p.store, func() { woken++ }) {
-		require.Contains(t, []access.Permission{access.RunRead, access.RunSubmit}, r.Permission)
+	for _, r := range runner.NewAPI(runner.APIConfig{Store: p.store, Notify: func(string) { woken++ }}).Routes() {
+		require.True(t, r.Permission.Known(), r.Pattern)
 		a.mux.Handle(r.Method+" "+r.Pattern, r.Handler)
 	}
 	const spec = `{"name":"build","jobs":[{"name":"vet","argv":["go","vet"],"env":{"A":"b"},"timeout":"90s","labels":["linux","arm"],"priority":3},{"name":"test","argv":["true"]}]}`
@@ -72,11 +72,19 @@ func TestRunRoutes(t *testing.T) {
 	require.Equal(t, second.ID, list.Runs[0].ID, "the newest first")
 	require.Empty(t, list.Runs[0].Jobs)
 
+	require.Equal(t, second.ID, list.Next)
+	status, body = a.call("GET", "/v1/runs?limit=1&after="+list.Next, "")
+	require.Equal(t, http.StatusOK, status)
+	list = runner.RunListDocument{}
+	require.NoError(t, json.Unmarshal([]byte(body), &list))
+	require.Equal(t, []string{first.ID, ""}, []string{list.Runs[0].ID, list.Next}, "the last page has no next one")
+
 	status, body = a.call("GET", "/v1/runs/"+first.ID, "")
 	require.Equal(t, http.StatusOK, status)
 	require.Equal(t, first.Jobs, decode(body).Jobs)
 
-	for path, want := range map[string]int{"/v1/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV": 404, "/v1/runs/x": 404, "/v1/runs/%00": 404, "/v1/runs/%ff%fe": 404, "/v1/runs?limit=0": 400, "/v1/runs?limit=x": 400, "/v1/runs?limit=201": 400} {
+	for path, want := range map[string]int{"/v1/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV": 404, "/v1/runs/x": 404, "/v1/runs/%00": 404, "/v1/runs/%ff%fe": 404, "/v1/runs?limit=0": 400, "/v1/runs?limit=x": 400, "/v1/runs?limit=201": 400,
+		"/v1/runs?after=x": 400, "/v1/runs?state=odd": 400, "/v1/runs?queue=a%20b": 400, "/v1/runs?state=failed": 200, "/v1/runs?queue=other": 200} {
 		status, body = a.call("GET", path, "")
 		require.Equal(t, want, status, path+body)
 	}
@@ -86,7 +94,7 @@ func TestRunRoutes(t *testing.T) {
 func TestRefusedSpecifications(t *testing.T) {
 	p := newPlane(t)
 	a := api{t: t, mux: http.NewServeMux()}
-	for _, r := range runner.Routes(p.store, nil) {
+	for _, r := range runner.NewAPI(runner.APIConfig{Store: p.store}).Routes() {
 		a.mux.Handle(r.Method+" "+r.Pattern, r.Handler)
 	}
 	job := func(fields string) string { return `{"name":"r","jobs":[{"name":"j","argv":["x"],` + fields + `}]}` }

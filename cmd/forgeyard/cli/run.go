@@ -55,9 +55,8 @@ func (p *painter) runs(runs []runner.Run) {
 	var rows [][]cell
 	for _, r := range runs {
 		c := r.Counts
-		total := c.Queued + c.Leased + c.Succeeded + c.Failed + c.Cancelled
 		row := append(cells(r.ID, r.Name), p.runState(string(r.State)))
-		row = append(row, cells(fmt.Sprintf("%d/%d", total-c.Queued-c.Leased, total), fmt.Sprint(c.Failed), stamp(r.SubmittedAt),
+		row = append(row, cells(fmt.Sprintf("%d/%d", c.Total()-c.Open(), c.Total()), fmt.Sprint(c.Failed), stamp(r.SubmittedAt),
 			fmt.Sprint(c.Queued), fmt.Sprint(c.Leased), fmt.Sprint(c.Cancelled))...)
 		rows = append(rows, row)
 	}
@@ -70,9 +69,9 @@ func (p *painter) runState(s string) cell {
 	switch s {
 	case string(runner.RunSucceeded):
 		return p.good(s)
-	case string(runner.RunFailed), string(runner.JobCancelled):
+	case string(runner.RunFailed), string(runner.RunCancelled), string(runner.JobSkipped):
 		return p.bad(s)
-	case string(runner.JobQueued):
+	case string(runner.JobQueued), string(runner.JobBlocked), string(runner.JobBackoff):
 		return p.warn(s)
 	}
 	return plain(s)

@@ -162,7 +162,7 @@ func (a *app) follow(ctx context.Context, d runner.RunDocument) error {
 	answered := time.Now()
 	for d.State == runner.RunRunning || d.State == "" {
 		c := d.Counts
-		now := fmt.Sprintf("run %s: %d queued, %d running, %d done", d.ID, c.Queued, c.Leased, c.Succeeded+c.Failed+c.Cancelled)
+		now := fmt.Sprintf("run %s: %d queued, %d running, %d done", d.ID, c.Blocked+c.Queued+c.Backoff, c.Leased, c.Total()-c.Open())
 		if now != said {
 			said = now
 			if _, err := fmt.Fprintln(a.io.Err, now); err != nil {
@@ -187,7 +187,7 @@ func (a *app) follow(ctx context.Context, d runner.RunDocument) error {
 	if err := a.print(runResult(d)); err != nil {
 		return err
 	}
-	if d.State == runner.RunFailed {
+	if d.State != runner.RunSucceeded {
 		return &runFailed{message: fmt.Sprintf("run %s failed: %d of %d jobs did not succeed", d.ID, d.Counts.Failed+d.Counts.Cancelled, len(d.Jobs))}
 	}
 	return nil
