@@ -33,10 +33,11 @@ type fileStore struct {
 	owner fsm.ClusterID
 	admit admission
 	copy  func(io.Writer, io.Reader) (int64, error) // io.Copy
+	sync  func(*os.File) error                      // makes a file or a directory durable
 }
 
 func openFile(dir string, owner fsm.ClusterID) *fileStore {
-	s := &fileStore{dir: dir, owner: owner, copy: io.Copy}
+	s := &fileStore{dir: dir, owner: owner, copy: io.Copy, sync: (*os.File).Sync}
 	s.admit.check = s.claim
 	return s
 }
@@ -80,7 +81,7 @@ func (s *fileStore) write(ctx context.Context, f *os.File, r io.Reader, want Wan
 	if err != nil {
 		return Blob{}, err
 	}
-	if err := errors.Join(f.Chmod(0o400), f.Sync()); err != nil {
+	if err := errors.Join(f.Chmod(0o400), s.sync(f)); err != nil {
 		return Blob{}, explainFile(err)
 	}
 	info, err := f.Stat()
@@ -102,7 +103,7 @@ func (s *fileStore) name(written string, b Blob) (Blob, error) {
 			if err != nil {
 				return Blob{}, err
 			}
-			return b, syncDir(filepath.Dir(path))
+			return b, s.syncDir(filepath.Dir(path))
 		}
 		old, err := s.intact(path, b)
 		switch {
@@ -118,7 +119,7 @@ func (s *fileStore) name(written string, b Blob) (Blob, error) {
 		if err := os.Rename(written, path); err != nil {
 			return Blob{}, err
 		}
-		return b, syncDir(filepath.Dir(path))
+		return b, s.syncDir(filepath.Dir(path))
 	}
 }
 
@@ -153,7 +154,7 @@ func (s *fileStore) makeShard(dir string) error {
 	if err != nil {
 		return err
 	}
-	return syncDir(s.blobs())
+	return s.syncDir(s.blobs())
 }
 
 // Get: see Store.
@@ -309,12 +310,12 @@ func explainFile(err error) error {
 func passError(err error) error { return err }
 
 // syncDir makes the names in a directory durable.
-func syncDir(dir string) error {
+func (s *fileStore) syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+	if err := errors.Join(s.sync(d), d.Close()); err != nil {
 		return fmt.Errorf("sync %s: %w", dir, err)
 	}
 	return nil

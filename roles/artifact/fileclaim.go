@@ -62,13 +62,13 @@ func (s *fileStore) writeMarker() error {
 	}
 	defer os.Remove(f.Name())
 	_, err = f.WriteString(s.owner.String() + "\n")
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(err, s.sync(f), f.Close()); err != nil {
 		return err
 	}
 	if err := os.Link(f.Name(), filepath.Join(s.dir, markerName)); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(s.dir)
+	return s.syncDir(s.dir)
 }
 
 // mounted tells a store without a blob from a store that is not there.
