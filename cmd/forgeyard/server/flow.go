@@ -7,7 +7,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/forgeyard/forgeyard/cluster/access"
 )
@@ -46,11 +49,10 @@ func (s *Server) flow(route access.Route) http.Handler {
 // read deadline goes, because when it passes net/http ends the request's context.
 func (s *Server) stream(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.metrics.streams.Inc()
-		defer s.metrics.streams.Dec()
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		out := &streamWriter{ResponseWriter: w, control: http.NewResponseController(w), stopping: s.stopping}
+		out := &streamWriter{ResponseWriter: w, control: http.NewResponseController(w), stopping: s.stopping, events: s.metrics.streams}
+		defer out.leave()
 		if err := errors.Join(out.control.SetReadDeadline(time.Time{}), out.extend()); err != nil {
 			access.WriteError(w, err)
 			return
@@ -70,11 +72,37 @@ func (s *Server) stream(next http.Handler) http.Handler {
 	})
 }
 
-// streamWriter gives each write its own deadline.
+// streamWriter gives each write its own deadline, and counts the client when the
+// answer turns out to be events.
 type streamWriter struct {
 	http.ResponseWriter
 	control  *http.ResponseController
 	stopping context.Context
+	events   prometheus.Gauge
+	begun    bool
+	counted  bool
+}
+
+func (w *streamWriter) begin() {
+	if w.begun {
+		return
+	}
+	w.begun = true
+	if w.counted = strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream"); w.counted {
+		w.events.Inc()
+	}
+}
+
+func (w *streamWriter) leave() {
+	if w.counted {
+		w.events.Dec()
+	}
+}
+
+// WriteHeader begins the answer.
+func (w *streamWriter) WriteHeader(status int) {
+	w.begin()
+	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *streamWriter) extend() error {
@@ -85,6 +113,7 @@ func (w *streamWriter) extend() error {
 }
 
 func (w *streamWriter) Write(b []byte) (int, error) {
+	w.begin()
 	if err := w.extend(); err != nil {
 		return 0, err
 	}
@@ -93,6 +122,7 @@ func (w *streamWriter) Write(b []byte) (int, error) {
 
 // FlushError sends what was written (http.ResponseController).
 func (w *streamWriter) FlushError() error {
+	w.begin()
 	if err := w.extend(); err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ func contextWith(t *testing.T, local net.Addr) context.Context {
 func ticker(tick <-chan string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
+		w.Header().Set("Content-Type", "text/event-stream")
 		for {
 			select {
 			case line := <-tick:

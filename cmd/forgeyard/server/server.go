@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -59,8 +60,9 @@ type Server struct {
 	cfg     Config
 	origin  *http.CrossOriginProtection
 	metrics *Metrics
-	handler http.Handler // of the TCP listener
-	admin   http.Handler // of the administration socket
+	shared  []access.Route // on both listeners
+	handler http.Handler   // of the TCP listener
+	admin   http.Handler   // of the administration socket
 	servers []*http.Server
 	wait    sync.WaitGroup
 	failed  chan error
@@ -101,14 +103,19 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, origin: http.NewCrossOriginProtection(), metrics: metrics, failed: make(chan error, 2)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
-	shared := append(s.own(), cfg.Routes...)
-	if s.handler, err = s.mount(shared, true); err != nil {
+	s.shared = append(s.own(), cfg.Routes...)
+	if s.handler, err = s.mount(s.shared, true); err != nil {
 		return nil, err
 	}
-	if s.admin, err = s.mount(append(shared, cfg.Private...), false); err != nil {
+	if s.admin, err = s.mount(append(slices.Clone(s.shared), cfg.Private...), false); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// Routes lists what is mounted: on both listeners, and on the administration socket alone.
+func (s *Server) Routes() (shared, private []access.Route) {
+	return slices.Clone(s.shared), slices.Clone(s.cfg.Private)
 }
 
 // Start begins to serve; Failed reports a listener that broke.
