@@ -183,7 +183,47 @@ func carry(t *testing.T, dir string, w *warehouse, ex runner.Executor) *carried 
 	t.Cleanup(func() { cancel(); serving.Wait() })
 	s := scripted{t: t, links: make(chan runner.Link, 1), serve: serve}
 	l, stop := s.run(dir, ex, runner.Welcome{TTL: quick.LeaseTTL, Every: 50 * time.Millisecond})
-	return &carried{T: t, Link: l, warehouse: w, scripted: s, dir: dir, stop: stop}
+	p := &pumped{Link: l, in: make(chan runner.Message, 1<<14)}
+	serving.Go(p.pump) // ends with the link, and that with the agent
+	t.Cleanup(stop)
+	return &carried{T: t, Link: p, warehouse: w, scripted: s, dir: dir, stop: stop}
+}
+
+// pumped is a daemon's end of a link that takes everything at once and answers
+// heartbeats, however long the test looks elsewhere.
+type pumped struct {
+	runner.Link
+	in chan runner.Message
+}
+
+func (p *pumped) pump() {
+	defer close(p.in)
+	for {
+		m, err := p.Link.Receive(context.Background())
+		if err != nil {
+			return
+		}
+		if m.Beat != nil {
+			pulse := &runner.Pulse{Seq: m.Beat.Seq}
+			for _, l := range m.Beat.Leases {
+				pulse.Alive = append(pulse.Alive, l.Lease)
+			}
+			_ = p.Send(context.Background(), runner.Message{Pulse: pulse}) // a broken link shows in Receive
+		}
+		p.in <- m
+	}
+}
+
+func (p *pumped) Receive(ctx context.Context) (runner.Message, error) {
+	select {
+	case m, ok := <-p.in:
+		if !ok {
+			return m, io.EOF
+		}
+		return m, nil
+	case <-ctx.Done():
+		return runner.Message{}, ctx.Err()
+	}
 }
 
 // begin offers and starts a lease.

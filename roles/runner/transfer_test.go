@@ -147,6 +147,29 @@ func TestLogIsLiveAndWhole(t *testing.T) {
 	}, soon, 5*time.Millisecond, "the spool is gone")
 }
 
+// TestEndsOnDemand: the time limit and a client's order end a job that ignores SIGTERM.
+func TestEndsOnDemand(t *testing.T) {
+	c := carry(t, t.TempDir(), newWarehouse(), processes())
+	const stubborn = `trap '' TERM; echo up; while :; do sleep 1; done`
+	slow := shell("l1", stubborn)
+	slow.Timeout = 300 * time.Millisecond
+	c.begin(slow)
+	done := c.ends()
+	require.Equal(t, runner.TimedOut, done.Outcome, done.Reason)
+	say(t, c.Link, runner.Message{Completed: &runner.Completed{Lease: "l1", Accepted: true}})
+	c.begin(shell("l2", stubborn))
+	require.Eventually(t, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return string(c.logs["l2"]) == "up\n"
+	}, soon, 5*time.Millisecond)
+	say(t, c.Link, runner.Message{Cancel: &runner.CancelOrder{Lease: "l2"}})
+	for done.Lease != "l2" {
+		done = c.ends()
+	}
+	require.Equal(t, runner.Cancelled, done.Outcome, done.Reason)
+}
+
 // TestFloodOfOutput costs the agent no more than the limit and the job nothing.
 func TestFloodOfOutput(t *testing.T) {
 	w := newWarehouse()
