@@ -123,7 +123,8 @@ const (
 	// ConfirmationBound is how old the last confirmation of the view may be
 	// before every guard of this node refuses.
 	ConfirmationBound = 500 * time.Millisecond
-	// PingInterval is how often a follower confirms its view with the leader.
+	// PingInterval is how often a follower that owns a role confirms its view with
+	// the leader; one that owns nothing does at half the ConfirmationBound.
 	PingInterval = 100 * time.Millisecond
 	// OwnerSilence is how long the leader waits for a role owner's ping before it vacates its roles.
 	OwnerSilence = time.Second

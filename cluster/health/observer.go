@@ -19,7 +19,7 @@ const (
 	// AskTimeout is how long a status waits for the leader's facts.
 	AskTimeout = 500 * time.Millisecond
 	// watchInterval is how exactly changes of the leader are dated.
-	watchInterval = 100 * time.Millisecond
+	watchInterval = 500 * time.Millisecond
 )
 
 // Coordination is what an Observer needs of a cluster.Backend.
