@@ -76,7 +76,15 @@ func (l *Logs) Append(ctx context.Context, at Place, raw []byte) (end int64, err
 	if len(raw) == 0 || len(raw) > MaxChunk || at.Start < 0 || at.Start > maxLog {
 		return 0, ErrChunk.Because("a chunk of %d bytes at %d; at most %d are taken", len(raw), at.Start, MaxChunk)
 	}
+	start, part := at.Start, raw
 	for range 3 { // an end that another daemon moves meanwhile is read again
+		stored, err := l.append(ctx, at, start, part)
+		if err != nil {
+			return 0, err
+		}
+		if stored {
+			return start + int64(len(part)), nil
+		}
 		s, err := l.state(ctx, at)
 		if err != nil {
 			return 0, err
@@ -88,13 +96,7 @@ func (l *Logs) Append(ctx context.Context, at Place, raw []byte) (end int64, err
 		case s.final, skip >= int64(len(raw)):
 			return s.end, nil
 		}
-		stored, err := l.append(ctx, at, s.end, raw[skip:])
-		if err != nil {
-			return s.end, err
-		}
-		if stored {
-			return at.Start + int64(len(raw)), nil
-		}
+		start, part = s.end, raw[skip:]
 	}
 	return 0, ErrUnavailable.Wrap(nil, "the log of lease %s is being appended to by others", at.Lease)
 }
@@ -117,8 +119,8 @@ func (l *Logs) append(ctx context.Context, at Place, start int64, raw []byte) (s
 	return stored, nil
 }
 
-// Finish says that the log ends at end and no more will come. It answers a
-// *GapError while bytes before end are missing.
+// Finish says that the log ends at at.Start and no more will come. It answers a
+// *GapError while bytes before that are missing.
 func (l *Logs) Finish(ctx context.Context, at Place) error {
 	var s logState
 	err := l.db.Batch(ctx, func(q *pgx.Batch) {

@@ -50,7 +50,13 @@ func (s Sources) Unpack(ctx context.Context, d Digest, dest string) (Contents, e
 		return Contents{}, err
 	}
 	defer r.Close()
-	return UnpackZstd(ctx, r, dest, s.Limits)
+	contents, err := UnpackZstd(ctx, r, dest, s.Limits)
+	if errors.Is(err, ErrArchive) { // it passed at the door: is it still what was stored?
+		if _, damaged := io.Copy(io.Discard, r); errors.Is(damaged, ErrCorrupt) {
+			return Contents{}, damaged
+		}
+	}
+	return contents, err
 }
 
 // judged passes an upload on, shows it to a scan, and ends with the scan's verdict in place of io.EOF.

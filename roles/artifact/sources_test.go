@@ -40,7 +40,7 @@ func TestSourcesGoInAndOut(t *testing.T) {
 		r.rot(got.Digest)
 		dest = filepath.Join(t.TempDir(), "work")
 		_, err = s.Unpack(t.Context(), got.Digest, dest)
-		require.Error(t, err)
+		require.ErrorIs(t, err, ErrCorrupt)
 		require.NoDirExists(t, dest)
 		_, err = s.Unpack(t.Context(), DigestOf([]byte("never")), dest)
 		require.ErrorIs(t, err, ErrMissing)
