@@ -188,7 +188,7 @@ func (a *app) follow(ctx context.Context, d runner.RunDocument) error {
 		return err
 	}
 	if d.State != runner.RunSucceeded {
-		return &runFailed{message: fmt.Sprintf("run %s failed: %d of %d jobs did not succeed", d.ID, d.Counts.Failed+d.Counts.Cancelled, len(d.Jobs))}
+		return &runFailed{message: fmt.Sprintf("run %s failed: %d of %d jobs did not succeed", d.ID, d.Counts.Total()-d.Counts.Succeeded, len(d.Jobs))}
 	}
 	return nil
 }
