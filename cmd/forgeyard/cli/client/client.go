@@ -23,6 +23,7 @@ import (
 const (
 	DialTimeout = 500 * time.Millisecond // of one endpoint
 	ReadTimeout = 3 * time.Second        // for one endpoint's answer to a read, so that a hung one is passed over
+	TryTimeout  = 5 * time.Second        // for one endpoint's answer to a change that may be repeated at another one
 	maxAnswer   = 16 << 20               // bytes
 )
 
@@ -94,7 +95,10 @@ func parse(name string, s Security) (*endpoint, error) {
 		return nil, fmt.Errorf("endpoint %q: %w", name, err)
 	}
 	dialer := &net.Dialer{Timeout: DialTimeout}
-	tr := &http.Transport{DialContext: dialer.DialContext, MaxIdleConns: 2, IdleConnTimeout: 30 * time.Second}
+	tr := &http.Transport{
+		DialContext: dialer.DialContext, MaxIdleConns: 2, IdleConnTimeout: 30 * time.Second,
+		ExpectContinueTimeout: time.Second, // for uploads: a refusal comes before the bytes
+	}
 	secured, err := s.protect(name, u.Scheme, u.Hostname(), tr)
 	if err != nil {
 		return nil, err
@@ -152,6 +156,12 @@ func (c *Client) Post(ctx context.Context, path, key string, in, out any) error 
 		return fmt.Errorf("encode the request: %w", err)
 	}
 	return c.each(ctx, key != "", func(e *endpoint) error {
+		ctx := ctx
+		if key != "" && e != c.endpoints[len(c.endpoints)-1] {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, TryTimeout)
+			defer cancel()
+		}
 		return e.call(ctx, request{method: http.MethodPost, path: path, key: key, body: body}, out)
 	})
 }
@@ -162,6 +172,9 @@ const IdempotencyHeader = "Idempotency-Key"
 type request struct {
 	method, path, key string
 	body              []byte
+	header            http.Header
+	stream            io.Reader // in place of body: size bytes, closed after the call
+	size              int64
 }
 
 // each calls the endpoints in order until one's answer counts. The first one
@@ -212,9 +225,19 @@ func passOn(e *Error, repeatable bool) bool {
 }
 
 func (e *endpoint) call(ctx context.Context, r request, out any) error {
-	req, err := http.NewRequestWithContext(ctx, r.method, e.base+r.path, bytes.NewReader(r.body))
+	var body io.Reader = bytes.NewReader(r.body)
+	if r.stream != nil {
+		body = r.stream
+	}
+	req, err := http.NewRequestWithContext(ctx, r.method, e.base+r.path, body)
 	if err != nil {
 		return fmt.Errorf("request: %w", err)
+	}
+	for name, values := range r.header {
+		req.Header[name] = values
+	}
+	if r.stream != nil {
+		req.ContentLength = r.size
 	}
 	if r.body != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -248,7 +271,7 @@ func (e *endpoint) call(ctx context.Context, r request, out any) error {
 // failed classifies a transport error. A change whose connection was never made
 // did nothing; any later failure leaves it unknown.
 func (e *endpoint) failed(ctx context.Context, method string, err error) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
+	if errors.Is(ctx.Err(), context.Canceled) && !errors.Is(context.Cause(ctx), errSilent) {
 		return context.Canceled
 	}
 	var op *net.OpError
