@@ -47,34 +47,86 @@ func TestJobFromOrderToResult(t *testing.T) {
 	require.Len(t, entries(t, dir, runner.EntryFinish), 1)
 }
 
-// TestAgentMovesWithItsWork kills the daemon that holds an agent's link: the
-// agent links to the next one under the same session and a new link, its lease
-// runs on, and the other daemon takes the completion (§115–§118).
-func TestAgentMovesWithItsWork(t *testing.T) {
+// TestAgentReconnect kills the daemon that holds an agent's link: the agent
+// links to the next one, its lease runs on, and the other daemon takes the
+// completion (§115, §116).
+func TestAgentReconnect(t *testing.T) {
 	p := newPlane(t)
 	p.daemon("d1")
 	p.daemon("d2")
 	ex := newGate()
-	a := p.agent("a", t.TempDir(), ex, "d1", "d2")
+	p.agent("a", t.TempDir(), ex, "d1", "d2")
 	lease := p.lease("a", nil)
 	p.accepted(lease)
 	require.Eventually(t, func() bool { return ex.starts(lease) == 1 }, soon, time.Millisecond)
-	link := one[string](p, `SELECT link FROM forge.agents`)
 	require.Equal(t, "d1", one[string](p, `SELECT node FROM forge.agents`))
-
 	p.raise(8) // the scheduler's epoch changes meanwhile: it is no business of a running lease
 	p.net.Stop("d1")
 	require.Eventually(t, func() bool { return one[string](p, `SELECT coalesce(node, '') FROM forge.agents`) == "d2" }, soon, time.Millisecond)
-	t.Run("the transport session changes", func(t *testing.T) {
-		require.NotEqual(t, link, one[string](p, `SELECT link FROM forge.agents`))
-	})
-	t.Run("the agent session stays", func(t *testing.T) {
-		require.Equal(t, a.Session(), one[string](p, `SELECT session FROM forge.agents`))
-	})
 	ex.let()
 	p.becomes(lease, "done")
 	require.Equal(t, 1, ex.starts(lease))
 	require.Equal(t, "succeeded", one[string](p, `SELECT state FROM forge.jobs`))
+}
+
+// TestTransportSessionChanges at every connect, and TestAgentSessionStable shows
+// what stays: the agent links to any daemon that answers (§114, §117).
+func TestTransportSessionChanges(t *testing.T) {
+	p := newPlane(t)
+	p.daemon("d1")
+	p.agent("a", t.TempDir(), newGate(), "none", "d1")
+	seen := map[string]bool{}
+	for range 3 {
+		require.Eventually(t, func() bool {
+			link := one[string](p, `SELECT coalesce(link, '') FROM forge.agents`)
+			fresh := link != "" && !seen[link]
+			seen[link] = true
+			return fresh
+		}, soon, 5*time.Millisecond)
+		p.net.Stop("d1")
+		p.daemon("d1")
+	}
+}
+
+// TestAgentSessionStable: the session is the agent process's: the same on all
+// its links, another one for the next process (§118).
+func TestAgentSessionStable(t *testing.T) {
+	dir := t.TempDir()
+	hellos := func(s scripted) string {
+		l := <-s.links
+		m, err := l.Receive(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+		return m.Hello.Session
+	}
+	l, s, stop := script(t, dir, newGate(), runner.Welcome{})
+	require.NoError(t, l.Close())
+	first := hellos(s)
+	require.NotEmpty(t, first)
+	require.Equal(t, first, hellos(s))
+	stop()
+	l, s, _ = script(t, dir, newGate(), runner.Welcome{})
+	require.NoError(t, l.Close())
+	require.NotEqual(t, first, hellos(s))
+}
+
+// TestAgentResyncLeases: what the next daemon keeps runs on and is completed
+// there; what it does not keep is killed and reported (§116).
+func TestAgentResyncLeases(t *testing.T) {
+	ex := newGate()
+	l, s, _ := script(t, t.TempDir(), ex, runner.Welcome{})
+	for _, lease := range []string{"kept", "lost"} {
+		say(t, l, runner.Message{Offer: order(lease, 1, 1)})
+		hear(t, l, answers)
+		say(t, l, runner.Message{Start: &runner.Start{Lease: lease, Granted: true}})
+		require.Eventually(t, func() bool { return ex.starts(lease) == 1 }, soon, time.Millisecond)
+	}
+	require.NoError(t, l.Close())
+	l = s.accept(runner.Welcome{Keep: []string{"kept"}})
+	require.Equal(t, "lost", hear(t, l, releases).Lease)
+	ex.let()
+	require.Equal(t, "kept", hear(t, l, completes).Lease)
+	require.Equal(t, 1, ex.starts("kept"))
 }
 
 // severable is a daemon's way to the database.
