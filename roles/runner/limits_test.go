@@ -24,7 +24,7 @@ func TestLimits(t *testing.T) {
 		"many":       {runner.Limits{Processes: 20}, `for i in $(seq 40); do setsid sleep 300 & done; sleep 300`, "more than 20 processes"},
 		"disk":       {runner.Limits{Disk: 8 << 20}, `mkdir -p a/b; head -c 16000000 /dev/zero > a/b/c; sleep 300`, "more than 8388608 bytes"},
 		"full disk":  {runner.Limits{Disk: 64 << 20, DiskFree: 1 << 60}, `head -c 6000000 /dev/zero > c; sleep 300`, "are free on the agent's disk"},
-		"no culprit": {runner.Limits{DiskFree: 1 << 60}, `echo small > c; sleep 2`, ""},
+		"no culprit": {runner.Limits{DiskFree: 1 << 60}, `echo small > c; sleep 1`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -47,7 +47,7 @@ func (f *Fleet) newAgent(i int) (*Agent, error) {
 		endpoints = append(endpoints, n.agentAddr.String())
 	}
 	a.args = []string{
-		"agent", "--endpoints", strings.Join(endpoints, ","), "--dir", filepath.Join(a.dir, "data"), "--slots", strconv.Itoa(f.opts.Slots),
+		"agent", "--endpoints", strings.Join(endpoints, ","), "--dir", filepath.Join(a.dir, "data"), "--slots", strconv.Itoa(f.opts.Slots), "--grace", "1s",
 		"--ca", filepath.Join(tls, "ca.crt"), "--cert", filepath.Join(tls, name+".crt"), "--key", filepath.Join(tls, name+".key"),
 	}
 	return a, nil
