@@ -92,7 +92,7 @@ CREATE TABLE forge.leases (
     id                  uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     job_id              text COLLATE "C" NOT NULL REFERENCES forge.jobs,
     attempt             smallint NOT NULL CHECK (attempt >= 1),
-    agent_id            text COLLATE "C" NOT NULL REFERENCES forge.agents,
+    agent_id            text COLLATE "C" NOT NULL, -- no reference: it is read from agents by the statement that makes the row, and no agent is ever deleted
     epoch               bigint NOT NULL DEFAULT coordination.fenced_epoch(),      -- the maker's; stays valid after failover
     generation          bigint NOT NULL DEFAULT coordination.fenced_generation(),
     leased_at           timestamptz NOT NULL DEFAULT coordination.clock(),
@@ -127,7 +127,7 @@ CREATE INDEX leases_active_by_agent ON forge.leases (agent_id) WHERE state = 'ac
 -- The order to hand a lease to its agent. Leader-owned: the row's making, epoch, generation (the
 -- issuer's, re-stamped by a new leader) and the move of state to 'void'. The rest is the daemons'.
 CREATE TABLE forge.dispatch (
-    lease_id     uuid PRIMARY KEY REFERENCES forge.leases,
+    lease_id     uuid PRIMARY KEY, -- no reference: made with its lease by one statement, removed before it by one transaction
     agent_id     text COLLATE "C" NOT NULL,
     epoch        bigint NOT NULL DEFAULT coordination.fenced_epoch(),
     generation   bigint NOT NULL DEFAULT coordination.fenced_generation(),

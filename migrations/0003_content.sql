@@ -90,7 +90,9 @@ BEGIN
   SELECT 'job.' || n.state, n.run_id, n.id,
          jsonb_build_object('name', n.name, 'attempt', n.attempt) ||
          CASE WHEN n.reason = '' THEN '{}' ELSE jsonb_build_object('reason', n.reason) END
-    FROM moved n JOIN was o USING (id) WHERE n.state <> o.state ORDER BY n.seq;
+    FROM moved n
+   WHERE (n.id, n.state) NOT IN (SELECT o.id, o.state FROM was o) -- a join would be planned once, for the rows of the first call
+   ORDER BY n.seq;
   RETURN NULL;
 END $$;
 -- +goose StatementEnd

@@ -2,7 +2,10 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -15,6 +18,10 @@ type bare struct{ *plane }
 
 func (bare) RaiseFence(context.Context, cluster.RoleGuard) error { return nil }
 
+func (b bare) Batch(ctx context.Context, fill func(*pgx.Batch)) error {
+	return b.store.Batch(ctx, fill)
+}
+
 func (b bare) Fenced(ctx context.Context, _ cluster.RoleGuard, fill func(*pgx.Batch)) error {
 	return b.store.Batch(ctx, func(q *pgx.Batch) {
 		q.Queue(`SELECT set_config('forgeyard.fence', '1:1:1', true)`)
@@ -22,35 +29,91 @@ func (b bare) Fenced(ctx context.Context, _ cluster.RoleGuard, fill func(*pgx.Ba
 	})
 }
 
-// BenchmarkTryLease measures one lease transaction of 1, 16 and 100 jobs with
-// and without the fence, each on a database of its own (§288); ns/op is per transaction.
-func BenchmarkTryLease(b *testing.B) {
-	for _, size := range []int{1, 16, 100} {
+// backlog stores n queued jobs in runs of 1,000, spread over queues and kinds of
+// labels. It is the database's work alone, so that millions take seconds.
+func (p *plane) backlog(n, queues, kinds int) {
+	p.Helper()
+	p.exec(`INSERT INTO forge.runs (id, name, request_digest, queue)
+		SELECT 'R' || lpad(i::text, 25, '0'), 'run', decode(repeat('00', 32), 'hex'), 'queue-' || (i % $2) FROM generate_series(0, ($1::int - 1) / 1000) i`, n, queues)
+	p.exec(`ALTER TABLE forge.jobs DISABLE TRIGGER jobs_born`)
+	p.exec(`INSERT INTO forge.jobs (id, run_id, name, steps, timeout_ms, queue, labels)
+		SELECT 'J' || lpad(i::text, 25, '0'), 'R' || lpad((i / 1000)::text, 25, '0'), 'job-' || i, '[{"name":"s","argv":["true"]}]', 1000,
+		       'queue-' || (i / 1000 % $2), CASE WHEN i % $3 = 0 THEN '{}'::text[] ELSE ARRAY['kind-' || (i % $3)] END
+		  FROM generate_series(0, $1::int - 1) i`, n, queues, kinds)
+	p.exec(`ALTER TABLE forge.jobs ENABLE TRIGGER jobs_born`)
+}
+
+// BenchmarkLease measures whole batches, planned and written, on 20 agents with
+// ample slots: leases/s. What was leased is completed between the batches, not timed.
+func BenchmarkLease(b *testing.B) {
+	for _, size := range []int{1, 16, 100, 256, 1000} {
 		for _, mode := range []string{"fenced", "bare"} {
-			b.Run(mode+"/"+map[int]string{1: "1", 16: "16", 100: "100"}[size], func(b *testing.B) {
-				p := newPlane(b, Config{})
-				p.agent("a", 1024)
+			b.Run(fmt.Sprintf("%s/%d", mode, size), func(b *testing.B) {
+				p := newPlane(b, Config{BatchSize: size})
+				for i := range 20 {
+					p.agent(fmt.Sprintf("agent-%02d", i), 1024)
+				}
+				p.backlog(size*(b.N+1), 4, 1)
+				p.exec(`ANALYZE forge.jobs`)
 				g := p.lead()
-				s := p.Scheduler
 				if mode == "bare" {
-					s = New(Config{Store: bare{p}})
+					p.Scheduler = New(Config{Store: bare{p}, BatchSize: size})
 				}
-				var picks [][]pick
-				for range b.N {
-					run := p.submit(size, nil)
-					var batch []pick
-					for _, id := range all[string](p, `SELECT id FROM forge.jobs WHERE run_id = $1`, run) {
-						batch = append(batch, pick{job: id, agent: "a"})
-					}
-					picks = append(picks, batch)
-				}
+				require.Equal(b, size, p.batch(g)) // what was read comes with the batch before
 				b.ResetTimer()
-				for _, batch := range picks {
-					n, err := s.write(b.Context(), g, batch)
-					require.NoError(b, err)
-					require.Equal(b, size, n)
+				for range b.N {
+					b.StopTimer()
+					p.completeAll()
+					b.StartTimer()
+					require.Equal(b, size, p.batch(g))
 				}
+				b.ReportMetric(float64(size*b.N)/b.Elapsed().Seconds(), "leases/s")
 			})
 		}
 	}
+}
+
+func (p *plane) completeAll() {
+	p.exec(`WITH ended AS (UPDATE forge.leases SET state = 'done', outcome = 'succeeded', ended_at = now() WHERE state = 'active' RETURNING job_id)
+		UPDATE forge.jobs j SET state = 'succeeded', finished_at = now() FROM ended WHERE j.id = ended.job_id`)
+}
+
+// BenchmarkReconcile measures what a new leader does before its first lease,
+// and the first batch, with a long queue; MiB is what the heap grew by.
+func BenchmarkReconcile(b *testing.B) {
+	for _, n := range []int{100_000, 1_000_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			p := newPlane(b, Config{})
+			for i := range 20 {
+				p.agent(fmt.Sprintf("agent-%02d", i), 1024)
+			}
+			p.backlog(n, 10, 10)
+			var grown, first float64
+			b.ResetTimer()
+			for range b.N {
+				b.StopTimer()
+				p.exec(`UPDATE forge.agents SET last_seen = coordination.clock()`)
+				g := p.lead()
+				before := heapMiB()
+				b.StartTimer()
+				_, err := p.Recover(b.Context(), g)
+				b.StopTimer()
+				require.NoError(b, err)
+				grown = max(grown, heapMiB()-before)
+				began := time.Now()
+				require.Equal(b, 256, p.batch(g))
+				first += time.Since(began).Seconds()
+				b.StartTimer()
+			}
+			b.ReportMetric(grown, "MiB")
+			b.ReportMetric(1000*first/float64(b.N), "ms/first-batch")
+		})
+	}
+}
+
+func heapMiB() float64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc) / (1 << 20)
 }

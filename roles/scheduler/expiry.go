@@ -62,7 +62,8 @@ WITH moment AS MATERIALIZED (SELECT coordination.clock() AS now), over AS MATERI
          WHEN j.attempt < j.attempt_limit THEN 'queued' ELSE 'failed' END AS state
     FROM lapsed JOIN locked ON locked.id = lapsed.job_id JOIN forge.jobs j ON j.id = locked.id), ended AS (
   UPDATE forge.jobs j SET state = v.state,
-         reason = CASE v.state WHEN 'cancelled' THEN 'cancelled: ' || v.reason WHEN 'queued' THEN ''
+         reason = CASE WHEN v.state = 'queued' THEN ''
+                       WHEN v.state = 'cancelled' THEN CASE j.reason WHEN '' THEN 'cancelled' ELSE j.reason END || ': ' || v.reason
                        ELSE 'attempt ' || j.attempt || ' of ' || j.attempt_limit || ': ' || v.reason END,
          queued_at = CASE v.state WHEN 'queued' THEN moment.now ELSE j.queued_at END,
          finished_at = CASE v.state WHEN 'queued' THEN NULL ELSE moment.now END
@@ -73,12 +74,12 @@ WITH moment AS MATERIALIZED (SELECT coordination.clock() AS now), over AS MATERI
      AND a.link IS NOT NULL AND a.last_seen > moment.now - $2::interval
    ORDER BY a.id FOR NO KEY UPDATE OF a SKIP LOCKED), counted AS (
   UPDATE forge.agents a SET unaccepted = least(a.unaccepted + 1, 1000),
-         quarantined_at = CASE WHEN a.unaccepted + 1 >= $3 THEN coalesce(a.quarantined_at, moment.now) ELSE a.quarantined_at END,
-         quarantine_reason = CASE WHEN a.unaccepted + 1 >= $3 AND a.quarantined_at IS NULL
+         quarantined_at = CASE WHEN a.unaccepted + 1 >= $3::int THEN coalesce(a.quarantined_at, moment.now) ELSE a.quarantined_at END,
+         quarantine_reason = CASE WHEN a.unaccepted + 1 >= $3::int AND a.quarantined_at IS NULL
            THEN 'it accepted none of the last ' || (a.unaccepted + 1) || ' leases offered to it before they expired' ELSE a.quarantine_reason END
     FROM doubted, moment WHERE a.id = doubted.id
   RETURNING a.id, a.unaccepted)` + doomSQL + `
-SELECT (SELECT count(*) FROM ended), (SELECT count(*) FROM over), (SELECT coalesce(array_agg(id ORDER BY id), '{}') FROM counted WHERE unaccepted = $3)`
+SELECT (SELECT count(*) FROM ended), (SELECT count(*) FROM over), (SELECT coalesce(array_agg(id ORDER BY id), '{}') FROM counted WHERE unaccepted = $3::int)`
 
 // unacceptedLimit is after how many rounds of unaccepted leases in a row an agent is quarantined.
 const unacceptedLimit = 3

@@ -138,13 +138,12 @@ func TestLeaseProposesNothing(t *testing.T) {
 // re-stamp and end nothing, and that the guard is revoked by the refusal (§262, §263).
 func TestStaleSchedulerLease(t *testing.T) {
 	acts := map[string]func(*plane, cluster.RoleGuard) error{
-		"lease":    func(p *plane, g cluster.RoleGuard) error { _, err := p.LeaseBatch(p.Context(), g); return err },
-		"expire":   func(p *plane, g cluster.RoleGuard) error { _, err := p.expire(p.Context(), g); return err },
-		"dispatch": func(p *plane, g cluster.RoleGuard) error { _, err := p.dispatch(p.Context(), g); return err },
-		"tick":     func(p *plane, g cluster.RoleGuard) error { _, err := p.tick(p.Context(), g); return err },
-		"recover":  func(p *plane, g cluster.RoleGuard) error { _, err := p.Recover(p.Context(), g); return err },
+		"lease":   func(p *plane, g cluster.RoleGuard) error { _, err := p.LeaseBatch(p.Context(), g); return err },
+		"upkeep":  func(p *plane, g cluster.RoleGuard) error { _, err := p.maintain(p.Context(), g); return err },
+		"prune":   func(p *plane, g cluster.RoleGuard) error { _, err := p.prune(p.Context(), g); return err },
+		"recover": func(p *plane, g cluster.RoleGuard) error { _, err := p.Recover(p.Context(), g); return err },
 		"write": func(p *plane, g cluster.RoleGuard) error { // planned before, written after
-			_, err := p.write(p.Context(), g, []pick{{job: one[string](p, `SELECT id FROM forge.jobs WHERE state = 'queued'`), agent: "a"}})
+			_, err := p.write(g, []pick{{job: one[string](p, `SELECT id FROM forge.jobs WHERE state = 'queued'`), agent: "a"}})
 			return err
 		},
 	}
@@ -152,7 +151,7 @@ func TestStaleSchedulerLease(t *testing.T) {
 	p.agent("a", 2)
 	p.submit(2, nil)
 	g := p.lead()
-	require.NoError(t, must(p.write(t.Context(), g, []pick{{job: one[string](p, `SELECT min(id) FROM forge.jobs`), agent: "a"}})))
+	require.NoError(t, must(p.write(g, []pick{{job: one[string](p, `SELECT min(id) FROM forge.jobs`), agent: "a"}})))
 	p.end(all[string](p, activeLeases)[0])
 	before := p.picture()
 	for name, act := range acts {
@@ -217,6 +216,10 @@ type unfenced struct{ p *plane }
 
 func (unfenced) RaiseFence(context.Context, cluster.RoleGuard) error { return nil }
 
+func (u unfenced) Batch(ctx context.Context, fill func(*pgx.Batch)) error {
+	return u.p.store.Batch(ctx, fill)
+}
+
 func (u unfenced) Fenced(ctx context.Context, _ cluster.RoleGuard, fill func(*pgx.Batch)) error {
 	return u.p.store.Batch(ctx, fill)
 }
@@ -272,7 +275,7 @@ func TestAtomicLeaseWithoutRaft(t *testing.T) {
 
 // TestLoopNeedsGuard shows that a loop does nothing without an active guard and ends with it (§296).
 func TestLoopNeedsGuard(t *testing.T) {
-	p := newPlane(t, Config{Poll: time.Millisecond, Tick: time.Millisecond, Expiry: time.Millisecond, Dispatch: time.Millisecond})
+	p := newPlane(t, Config{Tick: time.Millisecond})
 	spec := p.Spec()
 	require.Equal(t, fsm.SchedulerLeader, spec.Role)
 	p.agent("a", 1)

@@ -4,6 +4,7 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -186,12 +187,43 @@ func (p *plane) submit(n int, change func(i int, j *runner.JobSpec)) string {
 	return id
 }
 
+// job stores one job of a run of its own submission, blocked when it needs others, and returns its id.
+func (p *plane) job(run, name, queue string, needs ...string) string {
+	p.Helper()
+	p.exec(`INSERT INTO forge.runs (id, name, request_digest, queue) VALUES ($1, 'run', decode(repeat('00', 32), 'hex'), $2) ON CONFLICT DO NOTHING`, run, queue)
+	if needs == nil {
+		needs = []string{}
+	}
+	p.exec(`UPDATE forge.jobs SET needed = true WHERE run_id = $1 AND name = ANY ($2)`, run, needs)
+	return one[string](p, `INSERT INTO forge.jobs (id, run_id, name, steps, timeout_ms, queue, needs, unmet, state)
+		VALUES ('J' || lpad($2, 25, '0'), $1, $2, '[{"name":"s","argv":["true"]}]', 1000, $3, $4::text[], cardinality($4::text[]),
+		        CASE WHEN cardinality($4::text[]) > 0 THEN 'blocked' ELSE 'queued' END) RETURNING id`, run, name, queue, needs)
+}
+
+// run is a valid run id.
+func run(n int) string { return fmt.Sprintf("01R%023d", n) }
+
+// states are "name state" of every job, by id.
+func (p *plane) states() []string {
+	p.Helper()
+	return all[string](p, `SELECT name || ' ' || state FROM forge.jobs ORDER BY id`)
+}
+
 // batch makes one lease batch and requires it to be accepted.
 func (p *plane) batch(g cluster.RoleGuard) int {
 	p.Helper()
 	n, err := p.LeaseBatch(p.Context(), g)
 	require.NoError(p, err)
 	return n
+}
+
+// write makes the leases of a plan that was made elsewhere.
+func (p *plane) write(g cluster.RoleGuard, picks []pick) (int, error) {
+	l := p.ledgerOf(g)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.picks = picks
+	return p.trip(p.Context(), g, l)
 }
 
 // complete ends a lease as its agent would.
@@ -202,6 +234,13 @@ func (p *plane) complete(lease string) int64 {
 	return n
 }
 
+// cancel asks for the end of a run as a client would.
+func (p *plane) cancel(run string) {
+	p.Helper()
+	p.exec(`UPDATE forge.jobs SET cancel_requested_at = coordination.clock() WHERE run_id = $1 AND finished_at IS NULL`, run)
+	p.exec(`UPDATE forge.leases l SET cancel_requested_at = coordination.clock() FROM forge.jobs j WHERE j.id = l.job_id AND j.run_id = $1 AND l.state = 'active'`, run)
+}
+
 // end expires a lease's time now.
 func (p *plane) end(lease string) {
 	p.Helper()
@@ -210,7 +249,7 @@ func (p *plane) end(lease string) {
 
 func (p *plane) expireNow(g cluster.RoleGuard) {
 	p.Helper()
-	_, err := p.expire(p.Context(), g)
+	_, err := p.maintain(p.Context(), g)
 	require.NoError(p, err)
 }
 

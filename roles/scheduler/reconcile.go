@@ -33,7 +33,7 @@ WITH dead AS (
 UPDATE forge.dispatch d SET state = 'void' FROM dead WHERE d.lease_id = dead.lease_id`
 
 const scanSQL = `
-SELECT (SELECT count(*) FROM forge.jobs WHERE state = 'queued'),
+SELECT (SELECT count(*) FROM (SELECT FROM forge.jobs WHERE state = 'queued' ORDER BY queue, labels LIMIT $2::bigint) q),
        (SELECT count(*) FROM forge.leases WHERE state = 'active'),
        (SELECT count(*) FROM forge.dispatch WHERE state = 'open'),
        (SELECT count(*) FROM forge.agents WHERE link IS NOT NULL AND last_seen > (SELECT coordination.clock()) - $1::interval
@@ -41,7 +41,7 @@ SELECT (SELECT count(*) FROM forge.jobs WHERE state = 'queued'),
 
 // Scan is what reconciliation found.
 type Scan struct {
-	Eligible int           // queued jobs
+	Eligible int           // queued jobs, counted up to scanned: a million must not delay the first lease
 	Active   int           // active leases
 	Orders   int           // orders not yet delivered
 	Agents   int           // agents that can take work now
@@ -50,9 +50,16 @@ type Scan struct {
 	Void     int           // orders whose lease had ended
 }
 
+// scanned is how many queued jobs reconciliation counts.
+const scanned = 10_000
+
 func (s Scan) String() string {
-	return fmt.Sprintf("%d jobs queued, %d leases active (extended by %s), %d orders open (%d re-stamped, %d void), %d agents linked",
-		s.Eligible, s.Active, s.Outage.Round(time.Millisecond), s.Orders, s.Restamp, s.Void, s.Agents)
+	more := ""
+	if s.Eligible >= scanned {
+		more = " or more"
+	}
+	return fmt.Sprintf("%d%s jobs queued, %d leases active (extended by %s), %d orders open (%d re-stamped, %d void), %d agents linked",
+		s.Eligible, more, s.Active, s.Outage.Round(time.Millisecond), s.Orders, s.Restamp, s.Void, s.Agents)
 }
 
 // Reconcile runs with the fence raised and before any loop.
@@ -84,7 +91,7 @@ func (s *Scheduler) Recover(ctx context.Context, g cluster.RoleGuard) (Scan, err
 		advance(b, 0, &found.Outage)
 		b.Queue(voidSQL).Exec(affected(&voided))
 		b.Queue(restampSQL).Exec(affected(&restamped))
-		b.Queue(scanSQL, s.cfg.AgentTTL).QueryRow(func(row pgx.Row) error {
+		b.Queue(scanSQL, s.cfg.AgentTTL, scanned).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&found.Eligible, &found.Active, &found.Orders, &found.Agents)
 		})
 		s.queueReady(b)

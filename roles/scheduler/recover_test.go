@@ -74,7 +74,7 @@ func TestOutageIsGivenBackExactly(t *testing.T) {
 
 	// Inside an epoch only a gap beyond three ticks is an outage, and the expiry loop counts it before it ends anything.
 	at("1 h 10 s")
-	_, err := p.tick(t.Context(), g)
+	_, err := p.maintain(t.Context(), g)
 	require.NoError(t, err)
 	require.Equal(t, []time.Time{start.Add(time.Hour + 13*time.Second)}, utc(expires()), "three ticks are not an outage")
 	at("3 h")
@@ -101,9 +101,7 @@ func TestExpiryOfACancelledLeaseQueuesNothing(t *testing.T) {
 	run := p.submit(1, func(_ int, j *runner.JobSpec) { j.AttemptLimit = 3 })
 	require.Equal(t, 1, p.batch(g))
 	lease := all[string](p, activeLeases)[0]
-	asked, err := runner.CancelLease(t.Context(), p.store, lease)
-	require.NoError(t, err)
-	require.True(t, asked)
+	p.cancel(run)
 	p.end(lease)
 	p.expireNow(g)
 	doc, err := runner.Get(t.Context(), p.store, run)
@@ -178,7 +176,7 @@ func TestStaleDispatchReconciled(t *testing.T) {
 
 	// A daemon opens a delivered order again: the dispatch loop stamps it.
 	p.exec(`UPDATE forge.dispatch SET state = 'open' WHERE lease_id = $1::text::uuid`, leases[0])
-	_, err = p.dispatch(t.Context(), next)
+	_, err = p.maintain(t.Context(), next)
 	require.NoError(t, err)
 	require.Equal(t, "open "+epoch(next)+" -", order(0))
 }

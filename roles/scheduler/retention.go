@@ -4,7 +4,11 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/forgeyard/forgeyard/cluster"
 )
@@ -58,6 +62,154 @@ type Pruned struct {
 	LastPass  time.Time `json:"last_pass"` // when a pass last found nothing more to remove; zero: never
 }
 
-func (s *Scheduler) prune(context.Context, cluster.RoleGuard) (time.Duration, error) {
-	return s.cfg.Retention.Every, nil
+// The ids of runs rise with time and those of leases in the order of their
+// making, so the oldest rows are found at the beginning of their keys; look
+// bounds how far is looked past those that must stay, in batches.
+const look = 20
+
+// Runs go as a whole, the oldest first, as many as have at most $2 jobs
+// together, or one. A run that has not ended, or has ended of late, is left
+// alone with everything that belongs to it. What hangs on a job goes first.
+const oldRunsSQL = `
+SELECT id FROM (
+  SELECT r.id, row_number() OVER (ORDER BY r.id) AS nth, sum(ended.jobs) OVER (ORDER BY r.id) AS jobs
+    FROM (SELECT f.id FROM (SELECT id, submitted_at FROM forge.runs ORDER BY id LIMIT $3::bigint) f
+           WHERE f.submitted_at < coordination.clock() - $1::interval ORDER BY f.id LIMIT $2::bigint) r
+   CROSS JOIN LATERAL (
+     SELECT count(*) AS jobs, bool_and(coalesce(j.finished_at < coordination.clock() - $1::interval, false)) AS old
+       FROM forge.jobs j WHERE j.run_id = r.id) ended
+   WHERE ended.old IS NOT FALSE) old
+ WHERE nth = 1 OR jobs <= $2::bigint`
+
+const oldDispatchSQL = `
+DELETE FROM forge.dispatch d USING (
+  SELECT o.lease_id FROM (SELECT lease_id, state, issued_at FROM forge.dispatch ORDER BY lease_id LIMIT $3::bigint) o
+    JOIN forge.leases l ON l.id = o.lease_id
+   WHERE o.state <> 'open' AND o.issued_at < coordination.clock() - $1::interval AND l.state <> 'active'
+   ORDER BY o.lease_id LIMIT $2::bigint) old
+ WHERE d.lease_id = old.lease_id AND d.state <> 'open'`
+
+// Events go in the order in which they are read, without a gap.
+const oldOutboxSQL = `
+DELETE FROM forge.outbox o USING (
+  SELECT xid, seq FROM (
+    SELECT xid, seq, bool_and(at < coordination.clock() - $1::interval) OVER (ORDER BY xid, seq) AS old
+      FROM (SELECT xid, seq, at FROM forge.outbox WHERE xid < pg_snapshot_xmin(pg_current_snapshot()) ORDER BY xid, seq LIMIT $2::bigint) first) e
+   WHERE old) old
+ WHERE o.xid = old.xid AND o.seq = old.seq`
+
+// A live job may need what another of its run kept, so only what belongs to a
+// run without one goes.
+const oldContentSQL = `
+DELETE FROM forge.%[1]s c USING (
+  SELECT o.lease_id, o.%[2]s FROM (SELECT lease_id, %[2]s, at FROM forge.%[1]s ORDER BY lease_id, %[2]s LIMIT $3::bigint) o
+    JOIN forge.leases l ON l.id = o.lease_id JOIN forge.jobs j ON j.id = l.job_id
+   WHERE o.at < coordination.clock() - $1::interval
+     AND NOT EXISTS (SELECT FROM forge.jobs x WHERE x.run_id = j.run_id AND x.finished_at IS NULL)
+   ORDER BY o.lease_id LIMIT $2::bigint) old
+ WHERE c.lease_id = old.lease_id AND c.%[2]s = old.%[2]s`
+
+// Pruned returns what this process has removed; the zero value on a daemon that never led.
+func (s *Scheduler) Pruned() Pruned {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pruned
+}
+
+// prune is the loop's step: one batch of everything, and at once the next one after a pause as long as one was full.
+func (s *Scheduler) prune(ctx context.Context, g cluster.RoleGuard) (time.Duration, error) {
+	r := s.cfg.Retention
+	var runs []string
+	err := s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) {
+		b.Queue(oldRunsSQL, r.Runs, r.Batch, look*r.Batch).Query(func(rows pgx.Rows) (err error) {
+			runs, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			return err
+		})
+	})
+	if err != nil {
+		return 0, fmt.Errorf("find old runs: %w", err)
+	}
+	var n Pruned
+	var logs, kept int64
+	if len(runs) > 0 { // logs first, for they have by far the most rows
+		chunks := int64(look * r.Batch)
+		err = s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) { b.Queue(chunksSQL, runs, chunks).Exec(add(&n.LogChunks)) })
+		if err != nil {
+			return 0, fmt.Errorf("prune logs: %w", err)
+		}
+		if n.LogChunks == chunks {
+			s.note(n, false)
+			return r.Pause, nil
+		}
+	}
+	err = s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) {
+		if len(runs) > 0 {
+			queuePrunedRuns(b, runs, &n)
+		}
+		b.Queue(oldDispatchSQL, r.Dispatch, r.Batch, look*r.Batch).Exec(add(&n.Dispatch))
+		b.Queue(oldOutboxSQL, r.Outbox, r.Batch).Exec(affected(&n.Outbox))
+		if r.Logs < r.Runs {
+			b.Queue(fmt.Sprintf(oldContentSQL, "log_chunks", "start"), r.Logs, r.Batch, look*r.Batch).Exec(affected(&logs))
+		}
+		if r.Artifacts < r.Runs {
+			b.Queue(fmt.Sprintf(oldContentSQL, "artifacts", "name"), r.Artifacts, r.Batch, look*r.Batch).Exec(affected(&kept))
+		}
+	})
+	if err != nil {
+		return 0, fmt.Errorf("prune: %w", err)
+	}
+	full := int64(r.Batch)
+	again := len(runs) > 0 || n.Dispatch == full || n.Outbox == full || logs == full || kept == full
+	n.LogChunks, n.Artifacts = n.LogChunks+logs, n.Artifacts+kept
+	s.note(n, !again)
+	if again {
+		return r.Pause, nil
+	}
+	return r.Every, nil
+}
+
+const chunksSQL = `
+DELETE FROM forge.log_chunks c USING (
+  SELECT k.lease_id, k.start FROM forge.log_chunks k
+    JOIN forge.leases l ON l.id = k.lease_id JOIN forge.jobs j ON j.id = l.job_id
+   WHERE j.run_id = ANY ($1) LIMIT $2::bigint) old
+ WHERE c.lease_id = old.lease_id AND c.start = old.start`
+
+// queuePrunedRuns removes runs that have ended, with everything that hangs on
+// them. Nothing joins an ended run any more, so what was found still holds.
+func queuePrunedRuns(b *pgx.Batch, runs []string, n *Pruned) {
+	const leases = `SELECT l.id FROM forge.leases l JOIN forge.jobs j ON j.id = l.job_id WHERE j.run_id = ANY ($1)`
+	b.Queue(`DELETE FROM forge.artifacts WHERE run_id = ANY ($1)`, runs).Exec(affected(&n.Artifacts))
+	b.Queue(`DELETE FROM forge.dispatch WHERE lease_id IN (`+leases+`)`, runs).Exec(add(&n.Dispatch))
+	b.Queue(`DELETE FROM forge.leases WHERE id IN (`+leases+`)`, runs).Exec(affected(&n.Leases))
+	b.Queue(`DELETE FROM forge.jobs WHERE run_id = ANY ($1)`, runs).Exec(affected(&n.Jobs))
+	b.Queue(`DELETE FROM forge.runs WHERE id = ANY ($1)`, runs).Exec(affected(&n.Runs))
+}
+
+func add(sum *int64) func(pgconn.CommandTag) error {
+	return func(tag pgconn.CommandTag) error {
+		*sum += tag.RowsAffected()
+		return nil
+	}
+}
+
+// note adds a batch to the sums.
+func (s *Scheduler) note(n Pruned, done bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range []struct {
+		sum   *int64
+		n     int64
+		table string
+	}{
+		{&s.pruned.Runs, n.Runs, "runs"}, {&s.pruned.Jobs, n.Jobs, "jobs"}, {&s.pruned.Leases, n.Leases, "leases"},
+		{&s.pruned.Dispatch, n.Dispatch, "dispatch"}, {&s.pruned.Outbox, n.Outbox, "outbox"},
+		{&s.pruned.LogChunks, n.LogChunks, "log_chunks"}, {&s.pruned.Artifacts, n.Artifacts, "artifacts"},
+	} {
+		*c.sum += c.n
+		s.meter.pruned.WithLabelValues(c.table).Add(float64(c.n))
+	}
+	if done {
+		s.pruned.LastPass = time.Now()
+	}
 }

@@ -15,10 +15,11 @@ import (
 	"github.com/forgeyard/forgeyard/fsm"
 )
 
-// Store is what the scheduler needs of roles/store: every statement it makes is fenced.
+// Store is what the scheduler needs of roles/store: every statement that writes or decides is fenced.
 type Store interface {
 	RaiseFence(ctx context.Context, g cluster.RoleGuard) error
 	Fenced(ctx context.Context, g cluster.RoleGuard, fill func(*pgx.Batch)) error
+	Database // for what only informs
 }
 
 // Config is everything the scheduler uses of the outside. Zero durations and sizes take the defaults.
@@ -77,6 +78,7 @@ type Scheduler struct {
 
 	mu     sync.Mutex
 	ledger *ledger // of the latest epoch
+	pruned Pruned
 }
 
 // New makes a scheduler; its loops run only under a guard.
@@ -101,7 +103,7 @@ func (s *Scheduler) Spec() actors.RoleSpec {
 			// Woken again and again by a busy fleet, the upkeep runs ten times a tick at most.
 			{Name: "upkeep", Run: s.loop("upkeep", s.upkeep, s.cfg.Tick/10, s.keep)},
 			{Name: "lease", Run: s.loop("lease", s.leases, 0, s.lease)},
-			{Name: "survey", Run: s.loop("survey", nil, 0, s.count)},
+			{Name: "survey", Run: s.loop("survey", nil, 0, s.survey)},
 			{Name: "retention", Run: s.loop("retention", nil, 0, s.prune)},
 		},
 	}

@@ -150,7 +150,7 @@ func (s situation) reasons(j waiting) []Reason {
 		reasons = append(reasons, r)
 	}
 	if j.state == "queued" && len(reasons) == 0 {
-		add(Reason{Code: WaitsForTurn, Ahead: j.ahead, Queues: s.queues}, "an agent is free: %s", turnMessage(j.ahead, s.queues))
+		add(Reason{Code: WaitsForTurn, Ahead: j.ahead, Queues: s.queues}, "an agent is free; %s", turnMessage(j.ahead, s.queues))
 	}
 	return reasons
 }
@@ -160,7 +160,7 @@ func turnMessage(ahead, queues int) string {
 	if ahead >= AheadShown {
 		n += " or more"
 	}
-	return fmt.Sprintf("%s jobs of its queue come first, and %d other queues take turns with it", n, queues)
+	return fmt.Sprintf("jobs of its queue that come first: %s; other queues that take turns with it: %d", n, queues)
 }
 
 func (s situation) unfinished(j waiting) []NeedState {

@@ -40,7 +40,7 @@ WITH RECURSIVE q AS (
   (SELECT queue FROM forge.jobs WHERE state = 'queued' ORDER BY queue LIMIT 1)
   UNION ALL
   SELECT n.queue FROM q CROSS JOIN LATERAL (SELECT j.queue FROM forge.jobs j WHERE j.state = 'queued' AND j.queue > q.queue ORDER BY j.queue LIMIT 1) n)
-SELECT count(*) FROM (SELECT queue FROM q LIMIT 1000) some WHERE queue <> (SELECT queue FROM forge.runs WHERE id = $1)`
+SELECT count(*) FROM (SELECT queue FROM q LIMIT 1000) o WHERE queue <> (SELECT queue FROM forge.runs WHERE id = $1)`
 
 // Why tells for each job of a run that has not ended why it does not run.
 // access.ErrNotFound when there is no such run.

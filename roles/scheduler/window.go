@@ -38,20 +38,20 @@ WITH RECURSIVE free AS MATERIALIZED (` + freeSQL + `), shape AS MATERIALIZED (
   SELECT n.queue, n.labels FROM kind k CROSS JOIN LATERAL (
     SELECT j.queue, j.labels FROM forge.jobs j WHERE j.state = 'queued' AND (j.queue, j.labels) > (k.queue, k.labels)
      ORDER BY j.queue, j.labels LIMIT 1) n), seen AS MATERIALIZED (
-  SELECT queue, labels FROM kind LIMIT $5), able AS MATERIALIZED (
+  SELECT queue, labels FROM kind LIMIT $5::bigint), able AS MATERIALIZED (
   SELECT k.queue, k.labels, sum(shape.free) AS room FROM seen k JOIN shape ON k.labels <@ shape.labels GROUP BY k.queue, k.labels), depth AS (
-  SELECT greatest($6, least($2, 16 * $2 / greatest(1, count(*)))) AS n FROM able), head AS (
+  SELECT greatest($6::bigint, least($2::bigint, 4 * $2::bigint / greatest(1, count(*)))) AS n FROM able), head AS (
   SELECT h.id, a.queue, a.labels, h.priority, h.seq, row_number() OVER (PARTITION BY a.queue ORDER BY h.priority DESC, h.seq) AS nth
     FROM able a CROSS JOIN LATERAL (
       SELECT j.id, j.priority, j.seq FROM forge.jobs j
        WHERE j.state = 'queued' AND j.queue = a.queue AND j.labels = a.labels AND j.cancel_requested_at IS NULL
        ORDER BY j.priority DESC, j.seq LIMIT least(a.room, (SELECT n FROM depth))) h), dealt AS (
   SELECT id, queue, labels, priority, seq, nth, row_number() OVER (ORDER BY nth, queue) AS card FROM head)
-SELECT 'agent', id, '', labels, free, 0::bigint, doubted FROM free WHERE free > 0
+SELECT 'agent', id, '', labels, free::int, 0::bigint, doubted FROM free WHERE free > 0
 UNION ALL
-SELECT 'job', id, queue, labels, priority, seq, false FROM dealt WHERE nth = 1 OR card <= $2
+SELECT 'job', id, queue, labels, priority::int, seq, false FROM dealt WHERE nth = 1 OR card <= $2::bigint
 UNION ALL
-(SELECT 'more', '', queue, labels, 0, 0, false FROM seen WHERE (SELECT count(*) FROM seen) >= $5 ORDER BY queue DESC, labels DESC LIMIT 1)`
+(SELECT 'more', '', queue, labels, 0, 0::bigint, false FROM seen WHERE (SELECT count(*) FROM seen) >= $5::bigint ORDER BY queue DESC, labels DESC LIMIT 1)`
 
 // place is where in the order of kinds a reading begins; the zero place is before all.
 type place struct {

@@ -92,7 +92,7 @@ func (p *plane) daemon(net *runnertest.Network, addr string) *runner.Sessions {
 // the scheduler's epoch changes twice and one daemon goes away: every job ends,
 // each (job, attempt) was started once, and no job needed a second attempt.
 func TestEveryJobStartsOnce(t *testing.T) {
-	p := newPlane(t, Config{Poll: 20 * time.Millisecond, Dispatch: 50 * time.Millisecond})
+	p := newPlane(t, Config{Tick: 50 * time.Millisecond})
 	net := runnertest.NewNetwork()
 	t.Cleanup(net.Close)
 	p.daemon(net, "d1")
@@ -127,7 +127,7 @@ func TestEveryJobStartsOnce(t *testing.T) {
 // TestDispatchIdempotent replays every order after a failover: what has
 // started is not started again (§85, §88).
 func TestDispatchIdempotent(t *testing.T) {
-	p := newPlane(t, Config{Poll: 20 * time.Millisecond, Dispatch: 20 * time.Millisecond})
+	p := newPlane(t, Config{Tick: 20 * time.Millisecond})
 	net := runnertest.NewNetwork()
 	t.Cleanup(net.Close)
 	p.daemon(net, "d1")
