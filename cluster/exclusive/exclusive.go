@@ -7,6 +7,7 @@ package exclusive
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/forgeyard/forgeyard/cluster"
@@ -43,10 +44,10 @@ type Operations struct {
 	scopes  map[fsm.Scope]*slot // fixed: one for each scope
 }
 
-// slot is this process's place in one scope. Whoever put the value into turn owns the rest.
+// slot is this process's place in one scope. Whoever put the value into turn changes the rest.
 type slot struct {
-	turn    chan struct{}                // capacity 1
-	current *Operation                   // the last one begun here; nil before
+	turn    chan struct{}             // capacity 1
+	current atomic.Pointer[Operation] // the last one begun here; nil before
 	pending *fsm.StartExclusiveOperation // a beginning whose outcome is unknown
 	request fsm.RequestID                // of pending: repeating it begins nothing twice
 }
@@ -83,16 +84,32 @@ func (o *Operations) Begin(ctx context.Context, r Request) (*Operation, error) {
 	case <-ctx.Done():
 		return nil, ErrHeld.Wrap(ctx.Err(), "%s is being begun by this process", r.Scope)
 	}
-	if op := s.current; op != nil && op.held() {
+	if op, held := o.Current(r.Scope); held {
 		return nil, ErrHeld.Wrap(nil, "%s is held by this process under epoch %d", r.Scope, op.epoch)
 	}
 	epoch, predecessor, err := o.take(ctx, s, r)
 	if err != nil {
 		return nil, err
 	}
-	s.current = newOperation(o, r, epoch, predecessor)
-	s.current.await(ctx)
-	return s.current, nil
+	op := newOperation(o, r, epoch, predecessor)
+	s.current.Store(op)
+	op.await(ctx)
+	return op, nil
+}
+
+// Current is the operation that this process holds in the scope. A loop that
+// was restarted finds here what it had begun, and must inspect for itself how
+// far it came before it goes on or completes.
+func (o *Operations) Current(scope fsm.Scope) (*Operation, bool) {
+	s, ok := o.scopes[scope]
+	if !ok {
+		return nil, false
+	}
+	op := s.current.Load()
+	if op == nil || !op.held() {
+		return nil, false
+	}
+	return op, true
 }
 
 // check refuses what this process has no right to ask for.
@@ -138,5 +155,6 @@ func (o *Operations) unreturned(s *slot, scope fsm.Scope) (fsm.ExclusiveLease, b
 	v, self := o.backend.View(), o.backend.Self()
 	x, held := v.Held(scope)
 	ours := held && x.Owner == self.Node && x.Incarnation == self.Incarnation && !v.Abandoned(x)
-	return x, ours && (s.current == nil || x.Epoch > s.current.epoch)
+	last := s.current.Load()
+	return x, ours && (last == nil || x.Epoch > last.epoch)
 }

@@ -91,6 +91,9 @@ func TestStartComplete(t *testing.T) {
 
 	_, err = ops.Begin(t.Context(), Request{Scope: fsm.GlobalGcCoordination})
 	require.ErrorIs(t, err, ErrHeld, "this process")
+	mine, held := ops.Current(fsm.GlobalGcCoordination)
+	require.True(t, held)
+	require.Same(t, op, mine)
 	_, err = n.Backend.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(),
 		Command: fsm.StartExclusiveOperation{Scope: fsm.GlobalGcCoordination, Owner: n.other.Node, Incarnation: n.other.Incarnation}})
 	require.ErrorIs(t, err, ErrHeld, "another process")
@@ -99,9 +102,11 @@ func TestStartComplete(t *testing.T) {
 	require.NoError(t, op.Complete(t.Context()), "completing twice")
 	require.ErrorIs(t, op.Check(), cluster.ErrFenced)
 	require.Equal(t, Free, n.state(fsm.GlobalGcCoordination))
+	_, held = ops.Current(fsm.GlobalGcCoordination)
+	require.False(t, held)
 
-	held := n.otherBegins(t, fsm.GlobalGcCoordination)
-	require.Greater(t, held, op.Epoch())
+	began := n.otherBegins(t, fsm.GlobalGcCoordination)
+	require.Greater(t, began, op.Epoch())
 	_, err = ops.Begin(t.Context(), Request{Scope: fsm.GlobalGcCoordination})
 	require.ErrorIs(t, err, ErrHeld)
 	require.ErrorIs(t, op.Check(), cluster.ErrFenced)
