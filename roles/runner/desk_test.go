@@ -19,6 +19,8 @@ type spoken struct {
 	runner.Link
 	id      string
 	welcome runner.Welcome
+
+	logBytes int64 // what completions say
 }
 
 func (p *plane) speak(agent, daemon string) *spoken {
@@ -73,7 +75,7 @@ func (s *spoken) answer(lease string) bool {
 func (s *spoken) complete(of map[string]runner.Outcome) int {
 	s.Helper()
 	for lease, o := range of {
-		s.say(runner.Message{Complete: &runner.Complete{Lease: lease, Outcome: o, Reason: "because"}})
+		s.say(runner.Message{Complete: &runner.Complete{Lease: lease, Outcome: o, Reason: "because", LogBytes: s.logBytes}})
 	}
 	n := 0
 	for range of {
