@@ -176,9 +176,9 @@ type orders struct {
 
 	mu       sync.Mutex
 	queue    []supervisorOrder // begin and stop
-	asked    uint64
-	ask1     bool
-	deadline int64
+	asked    uint64            // questions so far
+	asking   bool              // the last one is not sent yet
+	deadline int64             // not sent yet; 0: none
 	closed   bool
 }
 
@@ -195,7 +195,7 @@ func (o *orders) change(f func()) {
 }
 
 func (o *orders) add(one supervisorOrder) { o.change(func() { o.queue = append(o.queue, one) }) }
-func (o *orders) ask()                    { o.change(func() { o.asked++; o.ask1 = true }) }
+func (o *orders) ask()                    { o.change(func() { o.asked++; o.asking = true }) }
 func (o *orders) extend(to time.Time)     { o.change(func() { o.deadline = monoOf(to) }) }
 
 // close ends write, also one that blocks.
@@ -214,10 +214,10 @@ func (o *orders) write() {
 		if o.deadline != 0 {
 			out = append(out, supervisorOrder{Deadline: o.deadline})
 		}
-		if o.ask1 {
+		if o.asking {
 			out = append(out, supervisorOrder{Ask: o.asked})
 		}
-		o.deadline, o.ask1 = 0, false
+		o.deadline, o.asking = 0, false
 		closed := o.closed
 		o.mu.Unlock()
 		if closed {

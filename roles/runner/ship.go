@@ -129,7 +129,6 @@ type logStream struct {
 	sent, acked int64
 	flying      int // chunks sent and not acknowledged
 	stored      bool
-	last        time.Time // of a chunk sent
 	first       time.Time // when what is unsent was first seen
 }
 

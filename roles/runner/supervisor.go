@@ -74,8 +74,11 @@ func Supervise() error {
 
 	in := json.NewDecoder(os.NewFile(ordersFD, "orders"))
 	var first supervisorOrder
-	if err := in.Decode(&first); err != nil || first.Begin == nil {
-		return fmt.Errorf("supervisor: no order to begin: %w", err)
+	if err := in.Decode(&first); err != nil {
+		return fmt.Errorf("supervisor: an agent starts this command and tells it what to do: %w", err)
+	}
+	if first.Begin == nil {
+		return errors.New("supervisor: the first order is not to begin")
 	}
 	s := &supervisor{task: *first.Begin, reports: json.NewEncoder(os.NewFile(reportsFD, "reports")), children: make(chan os.Signal, 1)}
 	signal.Notify(s.children, syscall.SIGCHLD)
