@@ -52,6 +52,9 @@ func (n *Node) handlePropose(ctx context.Context, from transport.Peer, body []by
 	if err := n.usable(); err != nil {
 		return nil, err
 	}
+	// Word of its process as good as a ping: without it a node whose link is just
+	// back loses the epoch it takes here to the silence before.
+	n.reports.heard(member, from.Hello.Incarnation, n.cfg.Now())
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	commit, err := n.append(ctx, req.Proposal)

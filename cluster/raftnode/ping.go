@@ -38,6 +38,16 @@ func (r *reports) store(x cluster.NodeReport) {
 	r.byID[x.Node] = x
 }
 
+// heard renews the report of a process that spoke about something else.
+func (r *reports) heard(node fsm.NodeID, inc fsm.IncarnationID, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if x, ok := r.byID[node]; ok && x.Incarnation == inc && at.After(x.Received) {
+		x.Received = at
+		r.byID[node] = x
+	}
+}
+
 func (r *reports) clear() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
