@@ -233,7 +233,7 @@ func logChunkThatUnpacksTooFar(t *testing.T, p *plane) {
 	l := p.logs(r, p.db)
 	_, err := l.Append(t.Context(), Place{lease, agent, 0}, []byte("x"))
 	require.NoError(t, err)
-	d := put(t, r, compressed(t, make([]byte, 10<<20)))
+	d := put(t, r, compressed(t, make([]byte, 4*MaxChunk)))
 	p.exec(`UPDATE forge.log_chunks SET digest = $1 WHERE lease_id = $2::text::uuid`, d.Bytes(), lease)
 	_, err = l.Read(t.Context(), lease, 0, func(int64, []byte) error { return nil })
 	require.ErrorIs(t, err, ErrCorrupt)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -206,11 +207,7 @@ func cutoff(t testing.TB, s Store, grace time.Duration) time.Time {
 // content is n bytes that do not compress and differ for each seed.
 func content(seed, n int) []byte {
 	b := make([]byte, n)
-	state := uint64(seed)*2862933555777941757 + 3037000493
-	for i := range b {
-		state = state*6364136223846793005 + 1442695040888963407
-		b[i] = byte(state >> 56)
-	}
+	_, _ = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(b) // never fails
 	return b
 }
 

@@ -18,7 +18,7 @@ import (
 // Memory that decompression may use, in bytes.
 const (
 	maxWindow = 8 << 20
-	maxDecode = 32 << 20
+	maxDecode = 16 << 20
 )
 
 // Unpack writes the archive into dest, which must be missing or empty. It reads
