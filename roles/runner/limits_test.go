@@ -46,3 +46,24 @@ func TestLimits(t *testing.T) {
 		exitSoon(t, exits)
 	})
 }
+
+// TestHostileJobHarmsItself: a fork bomb and a flood fail or end by themselves,
+// while the agent serves the job beside them.
+func TestHostileJobHarmsItself(t *testing.T) {
+	ex := processes()
+	ex.Limits = runner.Limits{Processes: 64}
+	w := newWarehouse()
+	c := carry(t, t.TempDir(), w, ex)
+	c.begin(shell("bomb", `bomb() { bomb | bomb & }; bomb; sleep 300`))
+	c.begin(shell("beside", `sleep 0.3; echo done`))
+	ended := map[string]runner.Complete{}
+	for len(ended) < 2 {
+		done := c.ends()
+		ended[done.Lease] = done
+		say(t, c.Link, runner.Message{Completed: &runner.Completed{Lease: done.Lease, Accepted: true}})
+	}
+	require.Equal(t, runner.Failed, ended["bomb"].Outcome)
+	require.Contains(t, ended["bomb"].Reason, "killed: more than 64 processes")
+	require.Equal(t, runner.Succeeded, ended["beside"].Outcome, ended["beside"].Reason)
+	require.Equal(t, "done\n", w.theLog(t, "beside"))
+}

@@ -38,9 +38,9 @@ func endpoint(t *testing.T, ca *pki.Authority, s pki.Subject, accept pki.Kind) *
 }
 
 // served attaches a daemon's sessions to a socket for agents.
-func (p *plane) served(ca *pki.Authority) *transport.Endpoint {
+func (p *plane) served(ca *pki.Authority, by runner.TransferServer) *transport.Endpoint {
 	e := endpoint(p.T, ca, pki.Node(ca.Cluster(), cluster.NewNodeID()), pki.KindAgent)
-	s := runner.NewSessions(runner.SessionsConfig{Store: p.store, Node: e.Addr().String(), Timing: quick})
+	s := runner.NewSessions(runner.SessionsConfig{Store: p.store, Node: e.Addr().String(), Transfers: by, Timing: quick})
 	runner.Attach(e, s)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -56,7 +56,8 @@ func TestAgentOverQUIC(t *testing.T) {
 	p := newPlane(t)
 	ca, err := pki.NewAuthority("", pki.AuthorityOptions{})
 	require.NoError(t, err)
-	first, second := p.served(ca), p.served(ca)
+	w := newWarehouse()
+	first, second := p.served(ca, w), p.served(ca, w)
 	dials := endpoint(t, ca, pki.Subject{Cluster: ca.Cluster(), Kind: pki.KindAgent, ID: "builder-1"}, "")
 	ex := newGate()
 	a, err := runner.NewAgent(runner.AgentConfig{
@@ -81,6 +82,7 @@ func TestAgentOverQUIC(t *testing.T) {
 	ex.let()
 	p.becomes(lease, "done")
 	require.Equal(t, 1, ex.starts(lease))
+	require.Equal(t, "done\n", w.theLog(t, lease), "on a stream of its own")
 
 	// A graceful stop gives a running lease up at once.
 	ex.shut()
