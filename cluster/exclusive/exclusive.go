@@ -46,8 +46,8 @@ type Operations struct {
 
 // slot is this process's place in one scope. Whoever put the value into turn changes the rest.
 type slot struct {
-	turn    chan struct{}             // capacity 1
-	current atomic.Pointer[Operation] // the last one begun here; nil before
+	turn    chan struct{}                // capacity 1
+	current atomic.Pointer[Operation]    // the last one begun here; nil before
 	pending *fsm.StartExclusiveOperation // a beginning whose outcome is unknown
 	request fsm.RequestID                // of pending: repeating it begins nothing twice
 }
