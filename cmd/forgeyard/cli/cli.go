@@ -67,9 +67,10 @@ func (a *app) tree(deps Deps) *cobra.Command {
 		return usagef("see: "+c.CommandPath()+" --help", "%s", err.Error())
 	})
 	a.globals(root)
+	helpTemplate(root)
 	add(root, "Processes:", deps.Dev, deps.Demo, deps.Daemon, deps.Agent)
-	add(root, "Use the fleet:", a.runCommand())
-	add(root, "Operate the fleet:", a.clusterCommand(), a.actorsCommand())
+	add(root, "Use the fleet:", a.runCommand(), a.queuesCommand(), a.eventsCommand())
+	add(root, "Operate the fleet:", a.clusterCommand(), a.agentsCommand(), a.actorsCommand(), a.gcCommand())
 	add(root, "Set up:", a.pkiCommand(), a.tokenCommand(), a.configCommand())
 	add(root, "", a.explainCommand(), a.versionCommand(deps.Version))
 	return root
@@ -85,6 +86,8 @@ func (a *app) globals(root *cobra.Command) {
 	f.StringArrayVar(&a.endpoints, "endpoint", nil, "daemon to call: http(s)://host:port or unix:///path; repeat it to try more (default $FORGEYARD_ENDPOINTS, then "+client.DefaultEndpoint+")")
 	f.DurationVar(&a.timeout, "timeout", 10*time.Second, "how long a call may take in all")
 	a.shown.flags(f)
+	completeFlag(root, "output", formats())
+	completeFlag(root, "color", []string{"auto", "always", "never"})
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return a.checkGlobals(c) }
 }
 

@@ -121,7 +121,7 @@ func TestNoEscapeFromOutside(t *testing.T) {
 func TestEmptyAnswers(t *testing.T) {
 	endpoint := fleet{"GET /v1/runs": map[string]any{"runs": []any{}}, "GET /v1/cluster/members": map[string]any{}}.serve(t)
 	s := invoke(t, []string{endpoint}, nil, "run", "list")
-	require.Equal(t, "ID  NAME  STATE  DONE  FAILED  SUBMITTED\n", s.out.String())
+	require.Equal(t, "ID  NAME  STATE  DONE  FAILED  QUEUE  SUBMITTED\n", s.out.String())
 	s = invoke(t, []string{endpoint}, nil, "run", "list", "-o", "name")
 	require.Empty(t, s.out.String())
 	require.Zero(t, s.code)

@@ -1,4 +1,4 @@
-// forgeyard run submit|list|show: use the fleet.
+// forgeyard run: the group, finding a run by what people type, and run list.
 
 package cli
 
@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,22 +18,94 @@ import (
 )
 
 func (a *app) runCommand() *cobra.Command {
-	c := group(&cobra.Command{Use: "run", Short: "Submit runs and see how they go"})
-	c.AddCommand(a.submitCommand(), a.runListCommand(), a.runShowCommand())
+	c := group(&cobra.Command{
+		Use: "run", Short: "Submit runs and see how they go",
+		Long: "Submit runs and see how they go. RUN is the id of a run, a unique beginning of it, or the name of a run that\nno other recent one has.",
+	})
+	c.AddCommand(a.submitCommand(), a.execCommand(), a.runListCommand(), a.runShowCommand(), a.logsCommand(),
+		a.runCancelCommand(), a.artifactsCommand(), a.whyCommand())
 	return c
+}
+
+// runIDLength is the length of a run's id, a ULID.
+const runIDLength = 26
+
+func runPath(id string) string { return "/v1/runs/" + url.PathEscape(id) }
+func whyPath(id string) string { return runPath(id) + "/why" }
+
+// runID finds a run by its id, a unique beginning of it, or its name among the newest runs.
+func (a *app) runID(ctx context.Context, given string) (string, error) {
+	given = strings.TrimPrefix(given, "run/")
+	if len(given) == runIDLength {
+		return strings.ToUpper(given), nil
+	}
+	l, err := a.runs(ctx, url.Values{"limit": {strconv.Itoa(runner.MaxList)}})
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for _, r := range l.Runs {
+		if r.Name == given || given != "" && strings.HasPrefix(r.ID, strings.ToUpper(given)) {
+			found = append(found, r.ID)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", usagef("list them with: forgeyard run list", "none of the newest %d runs has the id or name %q", runner.MaxList, given)
+	case 1:
+		return found[0], nil
+	}
+	return "", usagef("give more of the id", "%q may be any of %s%s", given, strings.Join(found[:min(len(found), 5)], ", "), more(len(found)-5))
+}
+
+// run reads a run by its whole id.
+func (a *app) run(ctx context.Context, id string) (d runner.RunDocument, err error) {
+	err = a.get(ctx, runPath(id), &d)
+	return d, err
+}
+
+// jobOf finds a job of a run by its name or id.
+func jobOf(d runner.RunDocument, given string) (runner.Job, error) {
+	given = strings.TrimPrefix(given, "job/")
+	var all []string
+	for _, j := range d.Jobs {
+		if j.Name == given || j.ID == given {
+			return j, nil
+		}
+		all = append(all, j.Name)
+	}
+	return runner.Job{}, usagef("its jobs: "+strings.Join(all[:min(len(all), 20)], ", ")+more(len(all)-20), "run %s has no job %q", d.ID, given)
+}
+
+func (a *app) runs(ctx context.Context, q url.Values) (l runner.RunListDocument, err error) {
+	err = a.call(ctx, func(ctx context.Context, c *client.Client) error { return c.Get(ctx, "/v1/runs", q, &l) })
+	return l, err
+}
+
+func runStates() []string {
+	return []string{string(runner.RunRunning), string(runner.RunSucceeded), string(runner.RunFailed), string(runner.RunCancelled)}
 }
 
 func (a *app) runListCommand() *cobra.Command {
 	var limit int
+	var after, state, queue string
 	c := &cobra.Command{
 		Use: "list", Short: "List runs, newest first", Args: args(0, 0, "no arguments"),
+		Example: "  forgeyard run list --state failed\n  forgeyard run list --queue nightly --limit 100 -o json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if limit < 1 || limit > runner.MaxList {
 				return usagef("for example --limit 50", "--limit must be between 1 and %d", runner.MaxList)
 			}
-			var l runner.RunListDocument
+			if state != "" && !slices.Contains(runStates(), state) {
+				return usagef("choose one of "+strings.Join(runStates(), ", "), "unknown state %q", state)
+			}
 			q := url.Values{"limit": {strconv.Itoa(limit)}}
-			err := a.call(c.Context(), func(ctx context.Context, c *client.Client) error { return c.Get(ctx, "/v1/runs", q, &l) })
+			for name, value := range map[string]string{"after": strings.TrimPrefix(after, "run/"), "state": state, "queue": queue} {
+				if value != "" {
+					q.Set(name, value)
+				}
+			}
+			l, err := a.runs(c.Context(), q)
 			if err != nil {
 				return err
 			}
@@ -40,30 +113,60 @@ func (a *app) runListCommand() *cobra.Command {
 			for _, r := range l.Runs {
 				names = append(names, "run/"+r.ID)
 			}
-			return a.print(result{doc: l, names: names, draw: func(p *painter) { p.runs(l.Runs) }})
+			return a.print(result{doc: l, names: names, draw: func(p *painter) {
+				p.runs(l.Runs)
+				if l.Next != "" {
+					p.line("more: %s --after %s", commandLine(c), l.Next)
+				}
+			}})
 		},
 	}
-	c.Flags().IntVar(&limit, "limit", runner.DefaultList, "how many")
+	f := c.Flags()
+	f.IntVar(&limit, "limit", runner.DefaultList, "how many")
+	f.StringVar(&after, "after", "", "go on after this run, as the page before said")
+	f.StringVar(&state, "state", "", "only runs in this state: "+strings.Join(runStates(), "|"))
+	f.StringVar(&queue, "queue", "", "only runs of this queue")
+	completeFlag(c, "state", runStates())
 	return c
+}
+
+// commandLine is a command with the flags of its own that were given, for the next page.
+func commandLine(c *cobra.Command) string {
+	line := c.CommandPath()
+	for _, name := range []string{"limit", "state", "queue"} {
+		if f := c.Flags().Lookup(name); f != nil && f.Changed {
+			line += " --" + name + " " + f.Value.String()
+		}
+	}
+	return line
 }
 
 func (p *painter) runs(runs []runner.Run) {
 	cols := []column{
-		{head: "ID"}, {head: "NAME"}, {head: "STATE"}, {head: "DONE"}, {head: "FAILED", drop: 2}, {head: "SUBMITTED", drop: 1},
-		{head: "QUEUED", wide: true}, {head: "LEASED", wide: true}, {head: "CANCELLED", wide: true},
+		{head: "ID"}, {head: "NAME"}, {head: "STATE"}, {head: "DONE"}, {head: "FAILED", drop: 2}, {head: "QUEUE", drop: 3}, {head: "SUBMITTED", drop: 1},
+		{head: "WAITING", wide: true}, {head: "LEASED", wide: true}, {head: "CANCELLED", wide: true}, {head: "SKIPPED", wide: true},
+		{head: "BY", wide: true}, {head: "SOURCE", wide: true},
 	}
 	var rows [][]cell
 	for _, r := range runs {
 		c := r.Counts
 		row := append(cells(r.ID, r.Name), p.runState(string(r.State)))
-		row = append(row, cells(fmt.Sprintf("%d/%d", c.Total()-c.Open(), c.Total()), fmt.Sprint(c.Failed), stamp(r.SubmittedAt),
-			fmt.Sprint(c.Queued), fmt.Sprint(c.Leased), fmt.Sprint(c.Cancelled))...)
+		row = append(row, cells(fmt.Sprintf("%d/%d", c.Total()-c.Open(), c.Total()), fmt.Sprint(c.Failed), r.Queue, stamp(r.SubmittedAt),
+			fmt.Sprint(c.Blocked+c.Queued+c.Backoff), fmt.Sprint(c.Leased), fmt.Sprint(c.Cancelled), fmt.Sprint(c.Skipped), r.SubmittedBy, r.Source)...)
 		rows = append(rows, row)
 	}
 	p.table(cols, rows)
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
+
+// stampOr is a moment that may not have come.
+func stampOr(t *time.Time, otherwise string) string {
+	if t == nil {
+		return otherwise
+	}
+	return stamp(*t)
+}
 
 func (p *painter) runState(s string) cell {
 	switch s {
@@ -75,96 +178,4 @@ func (p *painter) runState(s string) cell {
 		return p.warn(s)
 	}
 	return plain(s)
-}
-
-func (a *app) runShowCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: "show RUN", Short: "Show a run, its jobs and their attempts", Args: args(1, 1, "RUN"),
-		RunE: func(c *cobra.Command, ids []string) error {
-			d, err := a.run(c.Context(), ids[0])
-			if err != nil {
-				return err
-			}
-			return a.print(runResult(d))
-		},
-	}
-}
-
-func (a *app) run(ctx context.Context, id string) (d runner.RunDocument, err error) {
-	err = a.get(ctx, "/v1/runs/"+url.PathEscape(strings.TrimPrefix(id, "run/")), &d)
-	return d, err
-}
-
-func runResult(d runner.RunDocument) result {
-	return result{doc: d, names: []string{"run/" + d.ID}, draw: func(p *painter) {
-		p.line("%s  %s  %s  submitted %s", p.runState(string(d.State)), d.Name, d.ID, stamp(d.SubmittedAt))
-		cols := []column{
-			{head: "JOB"}, {head: "STATE"}, {head: "ATTEMPT"}, {head: "AGENT", drop: 1}, {head: "EPOCH", drop: 3}, {head: "EXIT"},
-			{head: "TOOK", drop: 4}, {head: "REASON", drop: 2}, {head: "ID", wide: true}, {head: "LEASE", wide: true},
-			{head: "PRIORITY", wide: true}, {head: "TIMEOUT", wide: true}, {head: "COMMAND", wide: true},
-		}
-		var rows [][]cell
-		for _, j := range d.Jobs {
-			rows = append(rows, p.job(j))
-		}
-		p.table(cols, rows)
-		p.tails(d.Jobs)
-	}}
-}
-
-func (p *painter) job(j runner.Job) []cell {
-	var l runner.Lease
-	if n := len(j.Leases); n > 0 {
-		l = j.Leases[n-1]
-	}
-	exit, took, epoch := "", "", ""
-	if l.ExitCode != nil {
-		exit = strconv.Itoa(*l.ExitCode)
-	}
-	if l.Duration != nil {
-		took = span(time.Duration(*l.Duration).Milliseconds())
-	}
-	if l.Epoch != 0 {
-		epoch = fmt.Sprint(uint64(l.Epoch))
-	}
-	reason := j.Reason
-	if reason == "" {
-		reason = l.Reason
-	}
-	row := append(cells(j.Name), p.runState(string(j.State)))
-	return append(row, cells(fmt.Sprintf("%d/%d", j.Attempt, j.AttemptLimit), l.Agent, epoch, exit, took, reason, j.ID, l.ID,
-		strconv.Itoa(j.Priority), time.Duration(j.Timeout).String(), command(j.Steps))...)
-}
-
-// command is what a job runs, on one line.
-func command(steps []runner.Step) string {
-	var all []string
-	for _, s := range steps {
-		all = append(all, strings.Join(s.Argv, " "))
-	}
-	return strings.Join(all, "; ")
-}
-
-// maxTail is how many output tails are shown; -o json has all of them.
-const maxTail = 3
-
-// tails shows what failed jobs last wrote, and what the only job of a run did.
-func (p *painter) tails(jobs []runner.Job) {
-	shown := 0
-	for _, j := range jobs {
-		n := len(j.Leases)
-		if (j.State != runner.JobFailed && len(jobs) > 1) || n == 0 || j.Leases[n-1].OutputTail == "" {
-			continue
-		}
-		if shown++; shown > maxTail {
-			p.line("")
-			p.line("more jobs failed; all output tails: forgeyard run show -o json")
-			return
-		}
-		p.line("")
-		p.line("last output of %s:", j.Name)
-		for l := range strings.SplitSeq(strings.TrimRight(j.Leases[n-1].OutputTail, "\n"), "\n") {
-			p.line("  %s", l)
-		}
-	}
 }

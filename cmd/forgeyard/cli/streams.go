@@ -5,9 +5,11 @@ package cli
 import (
 	"io"
 	"os"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/term"
 )
@@ -20,6 +22,9 @@ type IO struct {
 	InTTY    bool     // a person may answer on In
 	OutTTY   bool     // a person reads Out
 	Width    int      // columns of Out; 0 is unlimited
+	// Interrupts delivers each Ctrl-C, after the first of which a command's
+	// context has ended, until the returned function is called. nil delivers none.
+	Interrupts func() (<-chan os.Signal, func())
 }
 
 // System is the process's own terminal. A terminal is recognised by its ioctl:
@@ -28,6 +33,11 @@ func System() IO {
 	s := IO{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(),
 		InTTY: term.IsTerminal(int(os.Stdin.Fd())), OutTTY: term.IsTerminal(int(os.Stdout.Fd())),
+		Interrupts: func() (<-chan os.Signal, func()) {
+			ch := make(chan os.Signal, 2)
+			signal.Notify(ch, os.Interrupt, syscall.SIGTERM)
+			return ch, func() { signal.Stop(ch) }
+		},
 	}
 	if s.OutTTY {
 		if w, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
@@ -42,12 +52,18 @@ func System() IO {
 
 // getenv returns the last value of a variable, "" when it is not set.
 func (s IO) getenv(name string) string {
+	v, _ := s.lookupEnv(name)
+	return v
+}
+
+// lookupEnv also tells whether the variable is set.
+func (s IO) lookupEnv(name string) (string, bool) {
 	for _, kv := range slices.Backward(s.Environ) {
 		if n, v, ok := strings.Cut(kv, "="); ok && n == name {
-			return v
+			return v, true
 		}
 	}
-	return ""
+	return "", false
 }
 
 // wantsColour decides by flag, then NO_COLOR, then CLICOLOR_FORCE, then whether

@@ -1,4 +1,4 @@
-// forgeyard run submit: from a file or from a command line, and following it to its end.
+// forgeyard run submit: from a file or from a command line.
 
 package cli
 
@@ -14,53 +14,63 @@ import (
 
 	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/forgeyard/forgeyard/cluster/config/ron"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/cli/client"
 	"github.com/forgeyard/forgeyard/roles/runner"
 )
 
-const (
-	pollInterval = 300 * time.Millisecond
-	// pollPatience is how long --wait goes on when no daemon answers: longer than a failover.
-	pollPatience = time.Minute
-)
+// runFlags describe a run, and the job of one that is given on the command line.
+type runFlags struct {
+	queue, source string
+	env           []string
+	key           string
 
-// jobFlags describe a run of one job given on the command line.
-type jobFlags struct {
 	name     string
-	env      []string
 	labels   []string
 	limit    time.Duration
 	attempts int
 	priority int
 }
 
+func (f *runFlags) register(fl *pflag.FlagSet) {
+	fl.StringVar(&f.queue, "queue", "", "queue of the run; queues share the agents fairly (default \""+runner.DefaultQueue+"\")")
+	fl.StringVar(&f.source, "source", "", "pack this `directory`, without .git, upload it, and start each job in a copy of it")
+	fl.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the command, or for the jobs of a file that do not set it; NAME alone takes the value from here; repeatable")
+	fl.StringVar(&f.key, "idempotency-key", "", "submitting again under the same key returns the first run")
+	fl.StringVar(&f.name, "name", "", "name of the run (default: the command's)")
+	fl.StringArrayVar(&f.labels, "label", nil, "label that the agent must carry; repeatable")
+	fl.DurationVar(&f.limit, "job-timeout", 0, "time limit of the command (default 1h)")
+	fl.IntVar(&f.attempts, "attempts", 0, "most attempts (default 3)")
+	fl.IntVar(&f.priority, "priority", 0, "-100 to 100, higher first")
+}
+
 func (a *app) submitCommand() *cobra.Command {
-	var f jobFlags
-	var wait bool
-	var key string
+	var f runFlags
+	var wait, follow bool
 	c := &cobra.Command{
 		Use: "submit FILE | submit -- COMMAND [ARG…]", Short: "Submit a run from a file, or one command",
 		Args: args(1, -1, "FILE, or -- COMMAND [ARG…]"),
 		Long: "Submit a run. FILE is RON or JSON, - is standard input; what follows -- is the command of a run with one job.\n" +
-			"No shell is involved. With --wait the run is followed to its end: exit 0 when it succeeded, 1 when it failed.",
-		Example: "  forgeyard run submit -- go version\n  forgeyard run submit build.ron --wait\n  forgeyard run submit --label linux --env CGO_ENABLED=0 --wait -- go build ./...",
+			"No shell is involved. With --wait or --follow the run is followed to its end: exit 0 when it succeeded, 1 when\n" +
+			"not; --follow also shows the logs as they come. Ctrl-C then leaves the run running.",
+		Example: "  forgeyard run submit -- go version\n  forgeyard run submit build.ron --source . --follow\n  forgeyard run submit --label linux --env CGO_ENABLED=0 --wait -- go build ./...",
 		RunE: func(c *cobra.Command, given []string) error {
 			spec, err := a.spec(c, f, given)
 			if err != nil {
 				return err
 			}
-			if key == "" {
-				key = ulid.Make().String() // a retry at another daemon must not run the work twice
-			}
-			var d runner.RunDocument
-			err = a.call(c.Context(), func(ctx context.Context, c *client.Client) error { return c.Post(ctx, "/v1/runs", key, spec, &d) })
+			d, err := a.submit(c.Context(), spec, f)
 			if err != nil {
 				return err
 			}
-			if wait {
-				return a.follow(c.Context(), d)
+			switch {
+			case follow:
+				a.note("run %s", d.ID)
+				return a.followLogs(c.Context(), d, jobNames(spec))
+			case wait:
+				return a.wait(c.Context(), d)
 			}
 			return a.print(result{doc: d, names: []string{"run/" + d.ID}, draw: func(p *painter) {
 				p.line("submitted run %s (%d %s)", d.ID, len(spec.Jobs), plural(len(spec.Jobs), "job"))
@@ -68,26 +78,47 @@ func (a *app) submitCommand() *cobra.Command {
 			}})
 		},
 	}
-	fl := c.Flags()
-	fl.BoolVar(&wait, "wait", false, "follow the run to its end")
-	fl.StringVar(&key, "idempotency-key", "", "submitting again under the same key returns the first run")
-	fl.StringVar(&f.name, "name", "", "name of the run (default: the command's)")
-	fl.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the command; repeatable")
-	fl.StringArrayVar(&f.labels, "label", nil, "label that the agent must carry; repeatable")
-	fl.DurationVar(&f.limit, "job-timeout", 0, "time limit of the command (default 1h)")
-	fl.IntVar(&f.attempts, "attempts", 0, "most attempts (default 3)")
-	fl.IntVar(&f.priority, "priority", 0, "-100 to 100, higher first")
+	f.register(c.Flags())
+	c.Flags().BoolVar(&wait, "wait", false, "follow the run to its end")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "follow the run and its logs to its end")
+	c.MarkFlagsMutuallyExclusive("wait", "follow")
 	return c
 }
 
-// spec reads the run from a file, or builds it from the command after --.
-func (a *app) spec(c *cobra.Command, f jobFlags, given []string) (runner.RunSpec, error) {
-	var spec runner.RunSpec
-	var err error
-	if c.ArgsLenAtDash() == 0 {
-		spec, err = f.spec(given)
-	} else {
-		for _, name := range []string{"name", "env", "label", "job-timeout", "attempts", "priority"} {
+// submit uploads the source, if one is given, and submits the run.
+func (a *app) submit(ctx context.Context, spec runner.RunSpec, f runFlags) (d runner.RunDocument, err error) {
+	c, err := a.client()
+	if err != nil {
+		return d, err
+	}
+	defer c.Close()
+	if f.source != "" {
+		if spec.Source, err = a.uploadSource(ctx, c, f.source); err != nil {
+			return d, err
+		}
+	}
+	key := f.key
+	if key == "" {
+		key = ulid.Make().String() // a retry at another daemon must not run the work twice
+	}
+	bounded, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	err = c.Post(bounded, "/v1/runs", key, spec, &d)
+	if failed := (*client.Error)(nil); errors.As(err, &failed) && failed.Problem.OutcomeUnknown {
+		failed.Problem.Hint = "repeat the command with --idempotency-key " + key + ": it returns the run if it was stored, and else submits it"
+	}
+	return d, err
+}
+
+// spec reads what is to be submitted: a file, or the command after --.
+func (a *app) spec(c *cobra.Command, f runFlags, given []string) (spec runner.RunSpec, err error) {
+	switch dash := c.ArgsLenAtDash(); {
+	case dash == 0:
+		spec = f.command(given)
+	case dash > 0:
+		return spec, usagef("see: forgeyard run submit --help", "give a file or a command after --, not both")
+	default:
+		for _, name := range []string{"name", "label", "job-timeout", "attempts", "priority"} {
 			if c.Flags().Changed(name) {
 				return spec, usagef("write it into the file", "--%s describes a command after --, not a file", name)
 			}
@@ -100,32 +131,59 @@ func (a *app) spec(c *cobra.Command, f jobFlags, given []string) (runner.RunSpec
 	if err != nil {
 		return spec, err
 	}
-	if err := spec.Validate(); err != nil {
-		return spec, usagef("", "%s", err.Error())
-	}
-	return spec, nil
+	return spec, a.complete(&spec, f)
 }
 
-func (f jobFlags) spec(argv []string) (runner.RunSpec, error) {
-	job := runner.JobSpec{
-		Name: filepath.Base(argv[0]), Argv: argv, Labels: f.labels, Priority: f.priority,
-		Timeout: runner.Duration(f.limit), AttemptLimit: f.attempts,
+// complete adds what flags say of any run, and checks the whole.
+func (a *app) complete(spec *runner.RunSpec, f runFlags) error {
+	if f.queue != "" {
+		spec.Queue = f.queue
+	}
+	if f.source != "" && spec.Source != "" {
+		return usagef("leave one out", "the run names a source already, and --source another")
 	}
 	for _, kv := range f.env {
 		name, value, ok := strings.Cut(kv, "=")
 		if !ok {
-			return runner.RunSpec{}, usagef("write --env NAME=VALUE", "--env %q has no value", kv)
+			if value, ok = a.io.lookupEnv(name); !ok {
+				return usagef("write --env NAME=VALUE", "--env %s: it has no value here", name)
+			}
 		}
-		if job.Env == nil {
-			job.Env = map[string]string{}
+		for i := range spec.Jobs {
+			j := &spec.Jobs[i]
+			if j.Env == nil {
+				j.Env = map[string]string{}
+			}
+			if _, set := j.Env[name]; !set {
+				j.Env[name] = value
+			}
 		}
-		job.Env[name] = value
+	}
+	if err := spec.Validate(); err != nil {
+		return usagef("", "%s", err.Error())
+	}
+	return nil
+}
+
+// command makes a run of one job.
+func (f runFlags) command(argv []string) runner.RunSpec {
+	job := runner.JobSpec{
+		Name: filepath.Base(argv[0]), Argv: argv, Labels: f.labels, Priority: f.priority,
+		Timeout: runner.Duration(f.limit), AttemptLimit: f.attempts,
 	}
 	name := f.name
 	if name == "" {
 		name = job.Name
 	}
-	return runner.RunSpec{Name: name, Jobs: []runner.JobSpec{job}}, nil
+	return runner.RunSpec{Name: name, Jobs: []runner.JobSpec{job}}
+}
+
+func jobNames(spec runner.RunSpec) []string {
+	var out []string
+	for _, j := range spec.Jobs {
+		out = append(out, j.Name)
+	}
+	return out
 }
 
 func (a *app) readSpec(path string) (spec runner.RunSpec, err error) {
@@ -150,51 +208,4 @@ func (a *app) readSpec(path string) (spec runner.RunSpec, err error) {
 		return spec, usagef("", "%s", err.Error())
 	}
 	return spec, nil
-}
-
-// follow reports progress on standard error and ends with the run. Ctrl-C
-// leaves the run running. An unreachable fleet is waited out for a while: a
-// failover is not a failure.
-func (a *app) follow(ctx context.Context, d runner.RunDocument) error {
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	var said string
-	answered := time.Now()
-	for d.State == runner.RunRunning || d.State == "" {
-		c := d.Counts
-		now := fmt.Sprintf("run %s: %d queued, %d running, %d done", d.ID, c.Blocked+c.Queued+c.Backoff, c.Leased, c.Total()-c.Open())
-		if now != said {
-			said = now
-			if _, err := fmt.Fprintln(a.io.Err, now); err != nil {
-				return err
-			}
-		}
-		select {
-		case <-ctx.Done():
-			_, err := fmt.Fprintf(a.io.Err, "still running: forgeyard run show %s\n", d.ID)
-			return errors.Join(ctx.Err(), err)
-		case <-tick.C:
-		}
-		next, err := a.run(ctx, d.ID)
-		switch {
-		case err == nil:
-			d, answered = next, time.Now()
-		case ctx.Err() != nil: // reported at the top of the loop
-		case !worthWaiting(err) || time.Since(answered) > pollPatience:
-			return err
-		}
-	}
-	if err := a.print(runResult(d)); err != nil {
-		return err
-	}
-	if d.State != runner.RunSucceeded {
-		return &runFailed{message: fmt.Sprintf("run %s failed: %d of %d jobs did not succeed", d.ID, d.Counts.Total()-d.Counts.Succeeded, len(d.Jobs))}
-	}
-	return nil
-}
-
-// worthWaiting tells an outage, which ends, from an answer, which does not change.
-func worthWaiting(err error) bool {
-	var failed *client.Error
-	return errors.As(err, &failed) && (failed.Status == 0 || failed.Status >= 500)
 }

@@ -59,3 +59,15 @@ func yesNo(b *bool) string {
 	}
 	return "no"
 }
+
+// bytesText writes a number of bytes: 512 B, 1.5 KiB, 20.0 MiB.
+func bytesText(n int64) string {
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, units := float64(n), "KMGTPE"
+	for f /= 1024; f >= 1024 && len(units) > 1; f /= 1024 {
+		units = units[1:]
+	}
+	return fmt.Sprintf("%.1f %ciB", f, units[0])
+}

@@ -30,10 +30,11 @@ type Events struct {
 	Path     string
 	After    string // cursor; "" leaves the beginning to the daemon. It moves on with what was read
 	Patience time.Duration
+	Opened   func()            // called when a daemon begins to answer; may be nil
 	Each     func(Event) error // an error of it ends the stream
 }
 
-// Events reads events until ctx ends, each refused for good, or Each fails.
+// Events reads events until ctx ends, the daemons refuse for good, or Each fails.
 func (c *Client) Events(ctx context.Context, s *Events) error {
 	return c.Follow(ctx, Stream{Quiet: eventQuiet, Patience: s.Patience, Request: s.request, Read: s.read})
 }
@@ -49,6 +50,9 @@ func (s *Events) request() (string, url.Values, http.Header) {
 // read takes events apart as the HTML standard says. An event that was cut in
 // the middle is not dispatched, and its id not taken.
 func (s *Events) read(_ *http.Response, r io.Reader) error {
+	if s.Opened != nil {
+		s.Opened()
+	}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4096), maxEvent)
 	var e Event

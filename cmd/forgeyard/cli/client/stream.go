@@ -62,7 +62,7 @@ func (c *Client) Follow(ctx context.Context, s Stream) error {
 		if failures++; progress {
 			served, pause, failures = time.Now(), minPause, 0
 		}
-		if time.Since(served) > s.Patience {
+		if time.Since(served) > s.Patience || failures >= len(c.endpoints) && !passing(err) {
 			return abandoned(e.name, err)
 		}
 		if failures > 0 && failures%len(c.endpoints) == 0 {
@@ -93,6 +93,12 @@ func resumable(err error) bool {
 		return true
 	}
 	return errors.As(err, &failed) && (failed.Status == 0 || failed.Status >= 500 || failed.Status == http.StatusTooManyRequests)
+}
+
+// passing tells an outage from a lack that every endpoint may have, and keeps.
+func passing(err error) bool {
+	var failed *Error
+	return !errors.As(err, &failed) || failed.Status == 0 || failed.Problem.Kind != "Request" || failed.Status == http.StatusTooManyRequests
 }
 
 // abandoned is the error of a stream that nobody goes on with.

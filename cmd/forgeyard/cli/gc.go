@@ -1,0 +1,98 @@
+// forgeyard gc: what the garbage collection of stored bytes found, and starting one.
+
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/cli/client"
+	"github.com/forgeyard/forgeyard/roles/artifact"
+)
+
+// Collection is the answer of GET and POST /v1/gc.
+type Collection struct {
+	APIVersion string           `json:"apiVersion"`
+	Kind       string           `json:"kind"`
+	Last       *artifact.Report `json:"last,omitempty"` // the last one that ended; absent when there was none
+}
+
+// CollectRequest is the body of POST /v1/gc.
+type CollectRequest struct {
+	DryRun bool `json:"dry_run"`
+}
+
+const gcPath = "/v1/gc"
+
+// gcTimeout bounds a collection that is waited for; --timeout does when it is given.
+const gcTimeout = 10 * time.Minute
+
+func (a *app) gcCommand() *cobra.Command {
+	c := group(&cobra.Command{
+		Use: "gc", Short: "See and start the collection of stored bytes that nothing names",
+		Long: "Logs, sources and artifacts that no run names are deleted after a grace period. One collection runs in the whole fleet at a time.",
+	})
+	c.AddCommand(a.gcStatusCommand(), a.gcRunCommand())
+	return c
+}
+
+func (a *app) gcStatusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "Show the last collection that the answering daemon made", Args: args(0, 0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			var d Collection
+			if err := a.get(c.Context(), gcPath, &d); err != nil {
+				return err
+			}
+			return a.print(gcResult(d))
+		},
+	}
+}
+
+func (a *app) gcRunCommand() *cobra.Command {
+	var dry bool
+	c := &cobra.Command{
+		Use: "run", Short: "Collect now, and wait for the end", Args: args(0, 0, "no arguments"),
+		Example: "  forgeyard gc run --dry-run",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if !c.Flags().Changed("timeout") {
+				a.timeout = gcTimeout
+			}
+			var d Collection
+			err := a.call(c.Context(), func(ctx context.Context, c *client.Client) error {
+				return c.Post(ctx, gcPath, ulid.Make().String(), CollectRequest{DryRun: dry}, &d)
+			})
+			if err != nil {
+				return err
+			}
+			return a.print(gcResult(d))
+		},
+	}
+	c.Flags().BoolVar(&dry, "dry-run", false, "only say what would be deleted")
+	return c
+}
+
+func gcResult(d Collection) result {
+	return result{doc: d, names: []string{"gc/last"}, draw: func(p *painter) {
+		r := d.Last
+		if r == nil {
+			p.line("no collection is known here; start one: forgeyard gc run --dry-run")
+			return
+		}
+		verb := "deleted"
+		if r.DryRun {
+			verb = "would delete"
+		}
+		n := r.Deleted
+		if r.DryRun {
+			n = r.Garbage
+		}
+		p.line("%s %d of %d blobs, %s of %s", verb, n, r.Blobs, bytesText(r.Reclaimed), bytesText(r.Bytes))
+		p.line("  began       %s", stamp(r.At))
+		p.line("  garbage     %d blobs that nothing names and that are past the grace period", r.Garbage)
+		p.line("  leftovers   %d of interrupted calls", r.Leftovers)
+	}}
+}

@@ -1,0 +1,63 @@
+// forgeyard queues: how much waits, how long, and for which labels.
+
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forgeyard/forgeyard/roles/runner"
+	"github.com/forgeyard/forgeyard/roles/scheduler"
+)
+
+func (a *app) queuesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "queues", Short: "Show what waits, by queue and by the labels it asks for", Args: args(0, 0, "no arguments"),
+		Long: "Show how many jobs wait, how long the oldest has, and for which labels: what an autoscaler of agents wants to know.",
+		RunE: func(c *cobra.Command, _ []string) error {
+			var d scheduler.QueuesDocument
+			if err := a.get(c.Context(), "/v1/queues", &d); err != nil {
+				return err
+			}
+			return a.print(queuesResult(d))
+		},
+	}
+}
+
+func queuesResult(d scheduler.QueuesDocument) result {
+	var names []string
+	for _, q := range d.Queues {
+		names = append(names, "queue/"+q.Queue)
+	}
+	return result{doc: d, names: names, draw: func(p *painter) {
+		p.line("%d %s, the oldest for %s; %d running", d.Depth, map[bool]string{true: "job waits", false: "jobs wait"}[d.Depth == 1], waited(d.OldestWait), d.Active)
+		if len(d.Queues) == 0 {
+			return
+		}
+		var rows [][]cell
+		for _, q := range d.Queues {
+			rows = append(rows, cells(q.Queue, fmt.Sprint(q.Depth), waited(q.OldestWait)))
+		}
+		p.line("")
+		p.table([]column{{head: "QUEUE"}, {head: "WAITING"}, {head: "OLDEST"}}, rows)
+		rows = nil
+		for _, l := range d.Labels {
+			labels := strings.Join(l.Labels, ", ")
+			if labels == "" {
+				labels = "(any agent)"
+			}
+			agents := plain(fmt.Sprint(l.Agents))
+			if l.Agents == 0 {
+				agents = p.bad("0")
+			}
+			rows = append(rows, append(cells(labels, fmt.Sprint(l.Depth), waited(l.OldestWait)), agents, plain(fmt.Sprint(l.Free))))
+		}
+		p.line("")
+		p.table([]column{{head: "LABELS"}, {head: "WAITING"}, {head: "OLDEST"}, {head: "AGENTS"}, {head: "FREE SLOTS"}}, rows)
+	}}
+}
+
+func waited(d runner.Duration) string { return span(time.Duration(d).Milliseconds()) }

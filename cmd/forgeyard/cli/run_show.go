@@ -1,0 +1,192 @@
+// forgeyard run show: a run, its jobs, their attempts and what they left behind.
+
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forgeyard/forgeyard/roles/runner"
+)
+
+func (a *app) runShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "show RUN", Short: "Show a run, its jobs, their attempts and artifacts", Args: args(1, 1, "RUN"),
+		ValidArgsFunction: a.completeRun,
+		RunE: func(c *cobra.Command, given []string) error {
+			id, err := a.runID(c.Context(), given[0])
+			if err != nil {
+				return err
+			}
+			d, err := a.run(c.Context(), id)
+			if err != nil {
+				return err
+			}
+			why := ""
+			if d.State == runner.RunRunning && d.Counts.Leased == 0 && !a.structured() && a.format != formatName {
+				why = a.waitsFor(c.Context(), id)
+			}
+			return a.print(runResult(d, why))
+		},
+	}
+}
+
+// runResult shows a run; why is the reason for which it waits, "" for none.
+func runResult(d runner.RunDocument, why string) result {
+	return result{doc: d, names: []string{"run/" + d.ID}, draw: func(p *painter) {
+		head := fmt.Sprintf("%s  submitted %s", d.ID, stamp(d.SubmittedAt))
+		if d.Queue != "" {
+			head += "  queue " + d.Queue
+		}
+		if d.SubmittedBy != "" {
+			head += "  by " + d.SubmittedBy
+		}
+		p.line("%s  %s  %s", p.runState(string(d.State)), d.Name, head)
+		if d.Source != "" {
+			p.line("source %s", d.Source)
+		}
+		cols := []column{
+			{head: "JOB"}, {head: "STATE"}, {head: "ATTEMPT"}, {head: "AGENT", drop: 1}, {head: "EPOCH", drop: 4}, {head: "EXIT"},
+			{head: "TOOK", drop: 5}, {head: "NEEDS", drop: 3}, {head: "REASON", drop: 2}, {head: "ID", wide: true}, {head: "LEASE", wide: true},
+			{head: "PRIORITY", wide: true}, {head: "TIMEOUT", wide: true}, {head: "LABELS", wide: true}, {head: "STEPS", wide: true},
+		}
+		var rows [][]cell
+		for _, j := range d.Jobs {
+			rows = append(rows, p.job(j))
+		}
+		p.table(cols, rows)
+		p.attempts(d.Jobs)
+		p.left(d.Jobs)
+		p.tails(d.Jobs, d.ID)
+		if why != "" {
+			p.line("waits: %s", why)
+		}
+	}}
+}
+
+func (p *painter) job(j runner.Job) []cell {
+	var l runner.Lease
+	if n := len(j.Leases); n > 0 {
+		l = j.Leases[n-1]
+	}
+	reason := j.Reason
+	for _, other := range []string{l.Reason, l.Note} {
+		if reason == "" {
+			reason = other
+		}
+	}
+	row := append(cells(j.Name), p.runState(string(j.State)))
+	return append(row, cells(fmt.Sprintf("%d/%d", j.Attempt, j.AttemptLimit), l.Agent, epochOf(l), exitText(l), tookText(l),
+		strings.Join(j.Needs, ", "), reason, j.ID, l.ID,
+		strconv.Itoa(j.Priority), time.Duration(j.Timeout).String(), strings.Join(j.Labels, ", "), command(j.Steps))...)
+}
+
+func epochOf(l runner.Lease) string {
+	if l.Epoch == 0 {
+		return ""
+	}
+	return fmt.Sprint(uint64(l.Epoch))
+}
+
+func exitText(l runner.Lease) string {
+	if l.ExitCode == nil {
+		return ""
+	}
+	return strconv.Itoa(*l.ExitCode)
+}
+
+func tookText(l runner.Lease) string {
+	if l.Duration == nil {
+		return ""
+	}
+	return span(time.Duration(*l.Duration).Milliseconds())
+}
+
+// command is what a job runs, on one line.
+func command(steps []runner.Step) string {
+	var all []string
+	for _, s := range steps {
+		one := strings.Join(s.Argv, " ")
+		if s.Name != "" {
+			one = s.Name + ": " + one
+		}
+		all = append(all, one)
+	}
+	return strings.Join(all, "; ")
+}
+
+// attempts shows every attempt of the jobs that needed more than one; with -o wide of all.
+func (p *painter) attempts(jobs []runner.Job) {
+	cols := []column{
+		{head: "ATTEMPT OF"}, {head: "NO"}, {head: "AGENT"}, {head: "OUTCOME"}, {head: "EXIT", drop: 3}, {head: "TOOK", drop: 4},
+		{head: "ENDED", drop: 2}, {head: "REASON", drop: 1}, {head: "LOG", wide: true}, {head: "EPOCH", wide: true}, {head: "LEASE", wide: true},
+	}
+	var rows [][]cell
+	for _, j := range jobs {
+		if len(j.Leases) < 2 && !p.wide {
+			continue
+		}
+		for _, l := range j.Leases {
+			outcome := string(l.Outcome)
+			if outcome == "" {
+				outcome = string(l.State)
+			}
+			reason := l.Reason
+			if reason == "" {
+				reason = l.Note
+			}
+			row := append(cells(j.Name, strconv.Itoa(l.Attempt), l.Agent), p.runState(outcome))
+			rows = append(rows, append(row, cells(exitText(l), tookText(l), stampOr(l.EndedAt, ""), reason, bytesText(l.LogBytes), epochOf(l), l.ID)...))
+		}
+	}
+	if len(rows) > 0 {
+		p.line("")
+		p.table(cols, rows)
+	}
+}
+
+// left lists the artifacts of attempts that succeeded.
+func (p *painter) left(jobs []runner.Job) {
+	var rows [][]cell
+	for _, j := range jobs {
+		for _, l := range j.Leases {
+			for _, x := range l.Artifacts {
+				if l.Outcome == runner.Succeeded {
+					rows = append(rows, cells(j.Name+"/"+x.Name, x.Path, bytesText(x.Size), x.Digest))
+				}
+			}
+		}
+	}
+	if len(rows) > 0 {
+		p.line("")
+		p.table([]column{{head: "ARTIFACT"}, {head: "PATH", drop: 1}, {head: "SIZE"}, {head: "DIGEST", wide: true}}, rows)
+	}
+}
+
+// maxTail is how many output tails are shown; -o json has all of them.
+const maxTail = 3
+
+// tails shows what failed jobs last wrote, and what the only job of a run did.
+func (p *painter) tails(jobs []runner.Job, run string) {
+	shown := 0
+	for _, j := range jobs {
+		n := len(j.Leases)
+		if (j.State != runner.JobFailed && len(jobs) > 1) || n == 0 || j.Leases[n-1].OutputTail == "" {
+			continue
+		}
+		if shown++; shown > maxTail {
+			p.line("")
+			p.line("more jobs failed; whole logs: forgeyard run logs %s", run)
+			return
+		}
+		p.line("")
+		p.line("last output of %s:", j.Name)
+		for l := range strings.SplitSeq(strings.TrimRight(j.Leases[n-1].OutputTail, "\n"), "\n") {
+			p.line("  %s", l)
+		}
+	}
+}
