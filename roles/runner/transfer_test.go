@@ -1,7 +1,9 @@
 package runner_test
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,9 +109,12 @@ func TestStoreIsAway(t *testing.T) {
 // TestOutputCannotBeStored: what ran once is not given up because a result cannot be kept; it ends as an error.
 func TestOutputCannotBeStored(t *testing.T) {
 	w := newWarehouse()
-	c := carry(t, t.TempDir(), w, processes())
-	o := shell("l1", "echo x > x")
-	o.Outputs, o.Timeout = []runner.Output{{Name: "x", Path: "x"}}, 700*time.Millisecond
+	c := carry(t, t.TempDir(), w, runner.ExecutorFunc(func(_ context.Context, tk runner.Task, _ io.Writer) runner.Exit {
+		require.NoError(t, os.WriteFile(filepath.Join(tk.Dir, "x"), nil, 0o600))
+		return exit(0)
+	}))
+	o := order("l1", 1, 1)
+	o.Outputs, o.Timeout = []runner.Output{{Name: "x", Path: "x"}}, time.Second
 	w.setDown(true)
 	c.begin(o)
 	done := c.ends()
