@@ -32,8 +32,19 @@ WITH dead AS (
    ORDER BY d.lease_id FOR UPDATE OF d)
 UPDATE forge.dispatch d SET state = 'void' FROM dead WHERE d.lease_id = dead.lease_id`
 
+// Queued jobs are counted kind by kind, up to $2 of each: a million of them must
+// not delay the first lease, also when the planner knows nothing of the table yet.
 const scanSQL = `
-SELECT (SELECT count(*) FROM (SELECT FROM forge.jobs WHERE state = 'queued' ORDER BY queue, labels LIMIT $2::bigint) q),
+WITH RECURSIVE kind AS (
+  (SELECT j.queue, j.labels FROM forge.jobs j WHERE j.state = 'queued' AND (j.queue, j.labels) > ('', '{}'::text[])
+    ORDER BY j.queue, j.labels LIMIT 1)
+  UNION ALL
+` + leapSQL + `), counted AS (
+  SELECT c.n FROM (SELECT queue, labels FROM kind LIMIT $3) k CROSS JOIN LATERAL (
+    SELECT count(*) AS n FROM (
+      SELECT FROM forge.jobs j WHERE j.state = 'queued' AND j.queue = k.queue AND j.labels = k.labels
+       ORDER BY j.priority DESC, j.seq LIMIT $2) head) c)
+SELECT (SELECT coalesce(sum(n), 0)::bigint FROM counted), (SELECT count(*) = $3 OR coalesce(max(n), 0) = $2 FROM counted),
        (SELECT count(*) FROM forge.leases WHERE state = 'active'),
        (SELECT count(*) FROM forge.dispatch WHERE state = 'open'),
        (SELECT count(*) FROM forge.agents WHERE link IS NOT NULL AND last_seen > (SELECT coordination.clock()) - $1::interval
@@ -41,7 +52,8 @@ SELECT (SELECT count(*) FROM (SELECT FROM forge.jobs WHERE state = 'queued' ORDE
 
 // Scan is what reconciliation found.
 type Scan struct {
-	Eligible int           // queued jobs, counted up to scanned: a million must not delay the first lease
+	Eligible int           // queued jobs
+	More     bool          // there may be more: the count is bounded
 	Active   int           // active leases
 	Orders   int           // orders not yet delivered
 	Agents   int           // agents that can take work now
@@ -50,12 +62,12 @@ type Scan struct {
 	Void     int           // orders whose lease had ended
 }
 
-// scanned is how many queued jobs reconciliation counts.
-const scanned = 10_000
+// scanned is how many queued jobs of each kind reconciliation counts.
+const scanned = 256
 
 func (s Scan) String() string {
 	more := ""
-	if s.Eligible >= scanned {
+	if s.More {
 		more = " or more"
 	}
 	return fmt.Sprintf("%d%s jobs queued, %d leases active (extended by %s), %d orders open (%d re-stamped, %d void), %d agents linked",
@@ -91,8 +103,8 @@ func (s *Scheduler) Recover(ctx context.Context, g cluster.RoleGuard) (Scan, err
 		advance(b, 0, &found.Outage)
 		b.Queue(voidSQL).Exec(affected(&voided))
 		b.Queue(restampSQL).Exec(affected(&restamped))
-		b.Queue(scanSQL, s.cfg.AgentTTL, scanned).QueryRow(func(row pgx.Row) error {
-			return row.Scan(&found.Eligible, &found.Active, &found.Orders, &found.Agents)
+		b.Queue(scanSQL, s.cfg.AgentTTL, int64(scanned), int64(classesRead)).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&found.Eligible, &found.More, &found.Active, &found.Orders, &found.Agents)
 		})
 		s.queueReady(b)
 		queueTurns(b, &history)

@@ -22,6 +22,11 @@ SELECT a.id, a.labels, CASE WHEN a.unaccepted > 0 THEN 1 ELSE a.slots END - held
  WHERE a.link IS NOT NULL AND a.last_seen > (SELECT coordination.clock()) - $1::interval
    AND a.drain_requested_at IS NULL AND a.quarantined_at IS NULL AND a.slots > held.n`
 
+// leapSQL is the recursive part of the CTE "kind": from one kind of queued jobs to the next.
+const leapSQL = `  SELECT n.queue, n.labels FROM kind k CROSS JOIN LATERAL (
+    SELECT j.queue, j.labels FROM forge.jobs j WHERE j.state = 'queued' AND (j.queue, j.labels) > (k.queue, k.labels)
+     ORDER BY j.queue, j.labels LIMIT 1) n`
+
 // The kinds of queued jobs are found by leaping through the index from one to
 // the next, so a million jobs of one kind cost what one costs, and a kind that
 // no free agent can run costs one leap. Of each other kind no more jobs are read
@@ -35,9 +40,7 @@ WITH RECURSIVE free AS MATERIALIZED (` + freeSQL + `), shape AS MATERIALIZED (
     WHERE EXISTS (SELECT FROM shape) AND j.state = 'queued' AND (j.queue, j.labels) > ($3::text, $4::text[])
     ORDER BY j.queue, j.labels LIMIT 1)
   UNION ALL
-  SELECT n.queue, n.labels FROM kind k CROSS JOIN LATERAL (
-    SELECT j.queue, j.labels FROM forge.jobs j WHERE j.state = 'queued' AND (j.queue, j.labels) > (k.queue, k.labels)
-     ORDER BY j.queue, j.labels LIMIT 1) n), seen AS MATERIALIZED (
+` + leapSQL + `), seen AS MATERIALIZED (
   SELECT queue, labels FROM kind LIMIT $5::bigint), able AS MATERIALIZED (
   SELECT k.queue, k.labels, sum(shape.free) AS room FROM seen k JOIN shape ON k.labels <@ shape.labels GROUP BY k.queue, k.labels), depth AS (
   SELECT greatest($6::bigint, least($2::bigint, 4 * $2::bigint / greatest(1, count(*)))) AS n FROM able), head AS (
