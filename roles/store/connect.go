@@ -26,12 +26,14 @@ const (
 
 var errReadOnlyServer = errors.New("the server is read-only")
 
-func (s *Store) pool(ctx context.Context, kind, dsn string, size int) (*pgxpool.Pool, error) {
+// pool prepares a pool of at most size sessions and keeps idle of them open, so
+// that a role which comes to this node does not begin by connecting.
+func (s *Store) pool(ctx context.Context, kind, dsn string, size, idle int) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, ErrDSN.Wrap(err, "the %s DSN cannot be read", kind)
 	}
-	cfg.MaxConns = int32(size)
+	cfg.MaxConns, cfg.MinIdleConns = int32(size), int32(idle)
 	cfg.MaxConnLifetime, cfg.MaxConnLifetimeJitter = time.Hour, 10*time.Minute
 	cfg.MaxConnIdleTime = 10 * time.Minute
 	cfg.PingTimeout = connectTimeout

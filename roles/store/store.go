@@ -79,14 +79,14 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s := &Store{cfg: cfg}
 	var err error
-	if s.app, err = s.pool(ctx, "app", cfg.App, cfg.MaxConns); err != nil {
+	if s.app, err = s.pool(ctx, "app", cfg.App, cfg.MaxConns, 1); err != nil {
 		return nil, err
 	}
-	if s.fenced, err = s.pool(ctx, "fenced", cfg.App, cfg.FencedConns); err != nil {
+	if s.fenced, err = s.pool(ctx, "fenced", cfg.App, cfg.FencedConns, min(2, cfg.FencedConns)); err != nil {
 		s.app.Close()
 		return nil, err
 	}
-	if s.reserved, err = s.pool(ctx, "reserved", cfg.Direct, reservedConns); err != nil {
+	if s.reserved, err = s.pool(ctx, "reserved", cfg.Direct, reservedConns, 1); err != nil {
 		s.app.Close()
 		s.fenced.Close()
 		return nil, err
