@@ -172,7 +172,7 @@ func run(state runner.RunState) runner.RunDocument {
 			{ID: "01JDVW0000000000000000JOB1", Name: "vet", Steps: []runner.Step{{Argv: []string{"go", "vet", "./..."}}}, State: runner.JobSucceeded, Attempt: 1, AttemptLimit: 3,
 				Leases: []runner.Lease{{ID: "01JDVW000000000000000LEAS1", Attempt: 1, Agent: "agent-1", Epoch: 41, State: runner.LeaseDone, Outcome: runner.Succeeded, ExitCode: new(int), Duration: &took}}},
 			{ID: "01JDVW0000000000000000JOB2", Name: "test", Steps: []runner.Step{{Argv: []string{"go", "test"}}}, State: runner.JobFailed, Attempt: 2, AttemptLimit: 3, Reason: "exit status 2",
-				Leases: []runner.Lease{{}, {ID: "01JDVW000000000000000LEAS2", Attempt: 2, Agent: "agent-2", Epoch: 42, State: runner.LeaseDone, Outcome: runner.Failed, ExitCode: &exit, Duration: &took,
+				Leases: []runner.Lease{{ID: "01JDVW000000000000000LEAS0", Attempt: 1, Agent: "agent-1", Epoch: 41, State: runner.LeaseExpired, EndedAt: later(time.Minute), Reason: "the lease expired"}, {ID: "01JDVW000000000000000LEAS2", Attempt: 2, Agent: "agent-2", Epoch: 42, State: runner.LeaseDone, Outcome: runner.Failed, ExitCode: &exit, Duration: &took,
 					OutputTail: "--- FAIL: TestX\n\x1b[31mred\n"}}},
 		},
 	}}
@@ -187,14 +187,12 @@ func run(state runner.RunState) runner.RunDocument {
 
 // everything is a fleet that answers every read.
 func everything() fleet {
-	return fleet{
-		"GET /v1/cluster/status":                  degraded(),
-		"GET /v1/cluster/members":                 health.MemberList{Header: header("MemberList"), Headline: health.Degraded, Reasons: degraded().Reasons, Members: memberRows()},
-		"GET /v1/cluster/roles":                   health.RoleList{Header: header("RoleList"), Headline: health.Degraded, Roles: roleRows()},
-		"GET /v1/cluster/actors":                  forest(),
-		"GET /v1/runs":                            runner.RunListDocument{APIVersion: apiVersion, Kind: "RunList", Runs: []runner.Run{run(runner.RunFailed).Run}},
-		"GET /v1/runs/01JDVW0000000000000000RUN1": run(runner.RunFailed),
-	}
+	f := plane()
+	f["GET /v1/cluster/status"] = degraded()
+	f["GET /v1/cluster/members"] = health.MemberList{Header: header("MemberList"), Headline: health.Degraded, Reasons: degraded().Reasons, Members: memberRows()}
+	f["GET /v1/cluster/roles"] = health.RoleList{Header: header("RoleList"), Headline: health.Degraded, Roles: roleRows()}
+	f["GET /v1/cluster/actors"] = forest()
+	return f
 }
 
 // answered decodes a JSON error from standard error.

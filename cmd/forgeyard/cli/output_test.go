@@ -21,6 +21,13 @@ func reads() map[string][]string {
 		"actors":  {"actors"},
 		"runs":    {"run", "list"},
 		"run":     {"run", "show", "01JDVW0000000000000000RUN1"},
+		"waiting": {"run", "show", "release"},
+		"why":     {"run", "why", "release"},
+		"left":    {"run", "artifacts", waitingRun},
+		"agents":  {"agents", "list"},
+		"agent":   {"agents", "show", "agent-1"},
+		"queues":  {"queues"},
+		"gc":      {"gc", "status"},
 	}
 }
 
@@ -56,7 +63,7 @@ func TestCLI(t *testing.T) {
 
 func TestTablesFitTheTerminal(t *testing.T) {
 	endpoint := everything().serve(t)
-	for _, name := range []string{"members", "roles", "runs"} {
+	for _, name := range []string{"members", "roles", "runs", "waiting", "left", "agents", "queues"} {
 		s := invoke(t, []string{endpoint}, at(80), append(reads()[name], "--color=never")...)
 		for line := range strings.SplitSeq(s.out.String(), "\n") {
 			if !strings.HasPrefix(line, "as seen") && !strings.HasPrefix(line, "why: ") {

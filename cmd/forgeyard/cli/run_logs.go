@@ -111,7 +111,7 @@ func (a *app) tailLogs(ctx context.Context, d runner.RunDocument, jobs []runner.
 	defer c.Close()
 	tell := &progress{app: a, quiet: true}
 	f := &follower{
-		app: a, client: c, run: d.ID, newest: true, printer: a.newLogPrinter(d.ID, namesOf(jobs)), note: a.note, watch: tell.tell,
+		app: a, client: c, run: d.ID, newest: true, strict: true, printer: a.newLogPrinter(d.ID, namesOf(jobs)), note: a.note, watch: tell.tell,
 	}
 	if len(jobs) == 1 {
 		f.job = jobs[0].Name

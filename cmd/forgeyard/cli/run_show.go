@@ -38,17 +38,8 @@ func (a *app) runShowCommand() *cobra.Command {
 // runResult shows a run; why is the reason for which it waits, "" for none.
 func runResult(d runner.RunDocument, why string) result {
 	return result{doc: d, names: []string{"run/" + d.ID}, draw: func(p *painter) {
-		head := fmt.Sprintf("%s  submitted %s", d.ID, stamp(d.SubmittedAt))
-		if d.Queue != "" {
-			head += "  queue " + d.Queue
-		}
-		if d.SubmittedBy != "" {
-			head += "  by " + d.SubmittedBy
-		}
-		p.line("%s  %s  %s", p.runState(string(d.State)), d.Name, head)
-		if d.Source != "" {
-			p.line("source %s", d.Source)
-		}
+		p.line("%s  %s  %s  submitted %s", p.runState(string(d.State)), d.Name, d.ID, stamp(d.SubmittedAt))
+		p.origin(d.Run)
 		cols := []column{
 			{head: "JOB"}, {head: "STATE"}, {head: "ATTEMPT"}, {head: "AGENT", drop: 1}, {head: "EPOCH", drop: 4}, {head: "EXIT"},
 			{head: "TOOK", drop: 5}, {head: "NEEDS", drop: 3}, {head: "REASON", drop: 2}, {head: "ID", wide: true}, {head: "LEASE", wide: true},
@@ -66,6 +57,26 @@ func runResult(d runner.RunDocument, why string) result {
 			p.line("waits: %s", why)
 		}
 	}}
+}
+
+// origin says where a run comes from, as far as it is told.
+func (p *painter) origin(r runner.Run) {
+	var parts []string
+	if r.Queue != "" {
+		parts = append(parts, "queue "+r.Queue)
+	}
+	if r.SubmittedBy != "" {
+		parts = append(parts, "by "+r.SubmittedBy)
+	}
+	if source := r.Source; source != "" {
+		if !p.wide {
+			source = source[:min(len(source), len("sha256:")+12)]
+		}
+		parts = append(parts, "source "+source)
+	}
+	if len(parts) > 0 {
+		p.line("%s", strings.Join(parts, "  "))
+	}
 }
 
 func (p *painter) job(j runner.Job) []cell {

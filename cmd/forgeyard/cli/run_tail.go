@@ -67,6 +67,7 @@ type follower struct {
 	run     string
 	job     string // "" for every job
 	newest  bool   // begin with the newest attempt of each job, not the first
+	strict  bool   // a log that cannot be read ends everything; else the run is followed without it
 	printer *logPrinter
 	note    func(format string, args ...any) // for people, on standard error
 	watch   func(ctx context.Context, d runner.RunDocument)
@@ -81,6 +82,7 @@ type tail struct {
 	job     string
 	attempt int // that is shown, or was
 	busy    bool
+	unread  bool               // its log, or a part of it, could not be read
 	later   time.Time          // when a later attempt was first seen
 	drain   context.CancelFunc // go on to the end of what is there, and wait no longer
 	err     error
@@ -103,7 +105,7 @@ func (f *follower) toEnd(ctx context.Context, d runner.RunDocument) (runner.RunD
 			f.watch(ctx, d)
 		}
 		if f.running == 0 && f.over(d) {
-			return d, nil
+			return d, f.missed(d)
 		}
 		next, err := f.await(ctx, pace)
 		if err != nil {
@@ -125,7 +127,13 @@ func (f *follower) await(ctx context.Context, p *pace) (*runner.RunDocument, err
 	case ended := <-f.ended:
 		f.running--
 		ended.busy = false
-		return nil, ended.err
+		var failed *client.Error
+		if f.strict || !errors.As(ended.err, &failed) {
+			return nil, ended.err
+		}
+		ended.unread = true
+		f.note("the log of %s cannot be shown: %s", ended.job, failed.Problem.Message)
+		return nil, nil
 	case <-t.C:
 	}
 	var d runner.RunDocument
@@ -156,6 +164,21 @@ func (f *follower) over(d runner.RunDocument) bool {
 		}
 	}
 	return true
+}
+
+// missed gives the last output of the jobs whose logs could not be read, as their agents reported it.
+func (f *follower) missed(d runner.RunDocument) error {
+	for _, j := range f.wanted(d) {
+		if t := f.tails[j.Name]; t == nil || !t.unread || len(j.Leases) == 0 {
+			continue
+		}
+		out := f.printer.log(j.Name, j.Attempt)
+		_, err := io.WriteString(out, j.Leases[len(j.Leases)-1].OutputTail)
+		if err := errors.Join(err, out.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // advance begins what can be shown, and ends the wait for an attempt whose job has a later one.

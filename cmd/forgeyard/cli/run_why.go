@@ -97,7 +97,7 @@ func links(s scheduler.RoleState) []link {
 	return []link{
 		{"cancel", scheduler.WaitsForCancel, ""},
 		{"needs", scheduler.WaitsForNeeds, "all have succeeded"},
-		{"backoff", scheduler.WaitsForBackoff, "no attempt has to be waited out"},
+		{"backoff", scheduler.WaitsForBackoff, ""},
 		{"scheduler", scheduler.WaitsForScheduler, "active on " + owner},
 		{"labels", scheduler.WaitsForLabels, "an agent carries them"},
 		{"capacity", scheduler.WaitsForCapacity, "an agent is free"},

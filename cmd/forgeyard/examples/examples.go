@@ -8,3 +8,9 @@ import _ "embed"
 //
 //go:embed selfbuild.ron
 var SelfBuild []byte
+
+// Pipeline is a run that takes this very module as its source: it vets and
+// builds it, and tries what was built. Its jobs need GOCACHE and GOMODCACHE, or HOME.
+//
+//go:embed pipeline.ron
+var Pipeline []byte
