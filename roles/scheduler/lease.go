@@ -171,6 +171,9 @@ func (l *ledger) ids(n int) [][16]byte {
 
 // lease is the loop's step: a batch, and at once the next one as long as there is one planned.
 func (s *Scheduler) lease(ctx context.Context, g cluster.RoleGuard) (time.Duration, error) {
+	if s.cfg.Hold() != "" {
+		return s.cfg.Tick, nil
+	}
 	began := time.Now()
 	n, err := s.LeaseBatch(ctx, g)
 	if err != nil {
@@ -180,16 +183,21 @@ func (s *Scheduler) lease(ctx context.Context, g cluster.RoleGuard) (time.Durati
 		s.cfg.Dispatched() // only now: before the commit was known, nothing may act on it
 		s.cfg.Logger.Debug("leased", "leases", n, "epoch", g.Epoch(), "took", time.Since(began))
 	}
-	if s.ledgerOf(g).pending() {
+	l := s.ledgerOf(g)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case len(l.picks) > 0 && n == 0:
+		return s.cfg.Tick / 10, nil // somebody holds the rows that are planned: no reason to hurry
+	case l.pending():
 		return 0, nil
 	}
 	return s.quiet(), nil
 }
 
 // pending reports whether there is a plan, or a part of the queue that this round has not looked at.
+// The caller holds mu.
 func (l *ledger) pending() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	return len(l.picks) > 0 || !l.from.start()
 }
 

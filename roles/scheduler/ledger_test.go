@@ -189,6 +189,9 @@ func TestMaintenanceStopsLeasing(t *testing.T) {
 	require.Equal(t, 1, p.batch(g))
 	hold = "maintenance: ReadOnly"
 	require.Zero(t, p.batch(g), "although it is planned")
+	next, err := p.lease(t.Context(), g)
+	require.NoError(t, err)
+	require.Equal(t, p.cfg.Tick, next, "the loop does not spin over it")
 	p.expireNow(g) // what runs is looked after
 	hold = ""
 	require.Equal(t, 1, p.batch(g))

@@ -47,7 +47,7 @@ WITH RECURSIVE free AS MATERIALIZED (` + freeSQL + `), shape AS MATERIALIZED (
   SELECT h.id, a.queue, a.labels, h.priority, h.seq, row_number() OVER (PARTITION BY a.queue ORDER BY h.priority DESC, h.seq) AS nth
     FROM able a CROSS JOIN LATERAL (
       SELECT j.id, j.priority, j.seq FROM forge.jobs j
-       WHERE j.state = 'queued' AND j.queue = a.queue AND j.labels = a.labels AND j.cancel_requested_at IS NULL
+       WHERE j.state = 'queued' AND j.queue = a.queue AND j.labels = a.labels AND j.cancel_requested_at IS NULL AND j.attempt < j.attempt_limit
        ORDER BY j.priority DESC, j.seq LIMIT least(a.room, (SELECT n FROM depth))) h), dealt AS (
   SELECT id, queue, labels, priority, seq, nth, row_number() OVER (ORDER BY nth, queue) AS card FROM head)
 SELECT 'agent', id, '', labels, free::int, 0::bigint, doubted FROM free WHERE free > 0
