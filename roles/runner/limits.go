@@ -35,12 +35,14 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// How often the watch looks. Counting costs some ten microseconds for a small
-// tree; what takes longer is done more rarely, so that watching stays below a
-// twentieth of one processor.
+// How often the watch looks. Processes are counted more and more rarely while
+// their number stays the same, and what takes long is done more rarely too, so
+// that watching stays below a twentieth of one processor, and far below for a
+// job that waits.
 const (
 	countEvery = 50 * time.Millisecond
-	freeEvery  = 250 * time.Millisecond
+	countMost  = 400 * time.Millisecond
+	freeEvery  = 500 * time.Millisecond
 	walkEvery  = time.Second
 	walkMost   = time.Minute
 	watchShare = 20
@@ -52,6 +54,8 @@ type watch struct {
 	root   string
 	limits Limits
 	count  *time.Timer
+	every  time.Duration // until the next count
+	last   int           // processes at the last count
 	disk   chan string   // a broken limit, at most one
 	quit   chan struct{} // ends the goroutine
 	ended  chan struct{}
@@ -82,7 +86,10 @@ func (w *watch) again(d time.Duration) { w.count.Reset(d) }
 func (w *watch) check() string {
 	began := time.Now()
 	n := len(descendants(os.Getpid(), w.limits.Processes))
-	w.count.Reset(max(countEvery, watchShare*time.Since(began)))
+	if w.every = min(2*w.every, countMost); n != w.last {
+		w.every, w.last = countEvery, n
+	}
+	w.count.Reset(max(w.every, watchShare*time.Since(began)))
 	if n > w.limits.Processes {
 		return fmt.Sprintf("killed: more than %d processes", w.limits.Processes)
 	}
