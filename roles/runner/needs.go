@@ -8,6 +8,12 @@ import (
 	"strings"
 )
 
+// MaxInputBytes bounds the names and paths of all outputs that one job is given, with inputEnvelope for each.
+const MaxInputBytes = 96 << 10
+
+// inputEnvelope is what an input costs in an offer beside its names: the digest and the encoding.
+const inputEnvelope = 96
+
 // validateNeeds refuses needs that no order of the jobs can satisfy, and two
 // outputs that one job would get at the same place. at has the index of each name.
 func (s RunSpec) validateNeeds(at map[string]int) error {
@@ -16,6 +22,7 @@ func (s RunSpec) validateNeeds(at map[string]int) error {
 			return fmt.Errorf("jobs[%d].needs: %d are more than %d", i, len(j.Needs), MaxNeeds)
 		}
 		from := map[string]string{} // path → job that puts something there
+		inputs, size := 0, 0        // what its offer will list
 		for k, need := range j.Needs {
 			n, known := at[need]
 			switch {
@@ -31,7 +38,12 @@ func (s RunSpec) validateNeeds(at map[string]int) error {
 					return fmt.Errorf("jobs[%d].needs: %q and %q both put an output at %q", i, other, need, o.Path)
 				}
 				from[o.Path] = need
+				inputs++
+				size += len(need) + len(o.Name) + len(o.Path) + inputEnvelope
 			}
+		}
+		if inputs > MaxInputs || size > MaxInputBytes {
+			return fmt.Errorf("jobs[%d].needs: together they leave %d outputs (%d bytes of names), more than %d (%d)", i, inputs, size, MaxInputs, MaxInputBytes)
 		}
 	}
 	if c := cycle(s.Jobs, at); c != nil {

@@ -64,6 +64,22 @@ func TestRefusedShapes(t *testing.T) {
 		j.Outputs = []Output{{Name: "o", Path: path}}
 		return j
 	}
+	many := func(n int) (jobs []JobSpec) { // each leaves as much as it may
+		for i := range n {
+			j := job(fmt.Sprint("m", i))
+			for k := range MaxOutputs {
+				j.Outputs = append(j.Outputs, Output{Name: fmt.Sprint("o", k), Path: fmt.Sprint("dir-", i, "-", k)})
+			}
+			jobs = append(jobs, j)
+		}
+		return jobs
+	}
+	needsOf := func(jobs []JobSpec) (names []string) {
+		for _, j := range jobs {
+			names = append(names, j.Name)
+		}
+		return names
+	}
 	long := make([]JobSpec, 40)
 	for i := range long {
 		long[i] = job(fmt.Sprint("j", i), fmt.Sprint("j", (i+1)%len(long)))
@@ -77,6 +93,7 @@ func TestRefusedShapes(t *testing.T) {
 		"a → b → c → a wait for":      run(job("a", "b"), job("b", "c"), job("c", "a")),
 		"(28 more) → j0 wait for":     {Name: "r", Jobs: long},
 		`both put an output at "dir"`: run(leaves("a", "dir"), leaves("b", "dir"), job("c", "a", "b")),
+		"together they leave":         run(append(many(17), job("all", needsOf(many(17))...))...),
 		"outputs[0].name":             with(func(j *JobSpec) { j.Outputs = []Output{{Name: "a/b", Path: "x"}} }),
 		"outputs[1].name":             with(func(j *JobSpec) { j.Outputs = []Output{{Name: "a", Path: "x"}, {Name: "a", Path: "y"}} }),
 		"outputs[0].path":             with(func(j *JobSpec) { j.Outputs = []Output{{Name: "a", Path: "../x"}} }),
