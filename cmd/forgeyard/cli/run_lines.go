@@ -122,11 +122,14 @@ func (l *logLines) line(raw []byte) error {
 	if a.io.OutTTY {
 		text = tame(text, p.colour)
 	}
+	prefix := ""
 	if l.p.width > 0 {
 		name := clean(l.job)
-		p.WriteString(p.paint(cell{name, "36"}) + strings.Repeat(" ", l.p.width-len([]rune(name))) + " | ")
+		prefix = p.paint(cell{name, "36"}) + strings.Repeat(" ", l.p.width-len([]rune(name))) + " | "
 	}
-	p.WriteString(text + "\n")
+	for part := range strings.SplitSeq(text, "\n") {
+		p.WriteString(prefix + part + "\n")
+	}
 	_, err := io.WriteString(a.io.Out, p.String())
 	return err
 }

@@ -154,8 +154,8 @@ func (f *follower) wanted(d runner.RunDocument) []runner.Job {
 // over reports whether every wanted job has ended and all its attempts were shown.
 func (f *follower) over(d runner.RunDocument) bool {
 	wanted := f.wanted(d)
-	if len(wanted) == 0 { // a daemon that could not read what it had just stored answers without jobs
-		return d.State != runner.RunRunning
+	if (f.job == "" || len(wanted) == 0) && d.State == runner.RunRunning {
+		return false // also when a daemon that could not read what it had just stored answered without jobs
 	}
 	for _, j := range wanted {
 		t := f.tails[j.Name]
