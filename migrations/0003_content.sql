@@ -28,6 +28,14 @@ CREATE TABLE forge.artifacts (
 CREATE INDEX artifacts_run ON forge.artifacts (run_id);
 CREATE INDEX artifacts_job ON forge.artifacts (job_id); -- or each pruned job would read the table
 
+-- What each finished collection of garbage found and did.
+CREATE TABLE forge.collections (
+    at     timestamptz PRIMARY KEY DEFAULT coordination.clock(),
+    node   text NOT NULL,
+    report jsonb NOT NULL
+);
+GRANT SELECT, INSERT ON forge.collections TO forgeyard_app;
+
 -- What happened, in the transaction in which it happened. A reader takes rows below pg_snapshot_xmin only, in the order
 -- (xid, seq): so it misses none, though transactions commit out of order.
 CREATE TABLE forge.outbox (

@@ -17,15 +17,17 @@ import (
 
 // Config is the whole configuration of a daemon.
 type Config struct {
-	Cluster  Cluster    `ron:"cluster"`
-	Agents   Agents     `ron:"agents"`
-	HTTP     HTTP       `ron:"http"`
-	API      API        `ron:"api"`
-	Admin    Admin      `ron:"admin"`
-	Postgres Postgres   `ron:"postgres"`
-	Roles    []fsm.Role `ron:"roles" choices:"SchedulerLeader,ReleaseCoordinator,DeploymentCoordinator,MigrationCoordinator" doc:"coordinated roles that this daemon can run"`
-	DataDir  string     `ron:"data_dir" doc:"directory of identity/ and raft/"`
-	Log      Log        `ron:"log"`
+	Cluster   Cluster    `ron:"cluster"`
+	Agents    Agents     `ron:"agents"`
+	HTTP      HTTP       `ron:"http"`
+	API       API        `ron:"api"`
+	Admin     Admin      `ron:"admin"`
+	Postgres  Postgres   `ron:"postgres"`
+	CAS       CAS        `ron:"cas"`
+	Retention Retention  `ron:"retention"`
+	Roles     []fsm.Role `ron:"roles" choices:"SchedulerLeader,ReleaseCoordinator,DeploymentCoordinator,MigrationCoordinator" doc:"coordinated roles that this daemon can run"`
+	DataDir   string     `ron:"data_dir" doc:"directory of identity/ and raft/"`
+	Log       Log        `ron:"log"`
 }
 
 // Cluster is this daemon's part in the fleet.
@@ -110,6 +112,20 @@ type Postgres struct {
 	Direct DSN `ron:"direct" doc:"connection string of the application role without a pooler"`
 }
 
+// CAS is where bytes are kept: sources, logs, artifacts. All daemons share one; without it jobs run, but
+// nothing of their output is kept beyond its tail.
+type CAS struct {
+	URL   string        `ron:"url" doc:"content store that all daemons share: file:///directory or s3://bucket/prefix?endpoint=host:port"`
+	Grace time.Duration `ron:"grace" doc:"how long bytes that nothing names are kept, at least 2h"`
+	Every time.Duration `ron:"every" doc:"pause between two collections of them"`
+}
+
+// Retention is how long rows stay after they are of no use to the fleet any more.
+type Retention struct {
+	Runs   time.Duration `ron:"runs" doc:"how long a finished run is kept, with its logs and artifacts"`
+	Events time.Duration `ron:"events" doc:"how long events can be read again"`
+}
+
 // Log says what is logged to standard error, and how.
 type Log struct {
 	Level  Level  `ron:"level" choices:"Debug,Info,Warn,Error" doc:"Debug, Info, Warn or Error"`
@@ -128,12 +144,14 @@ func Default() Config {
 			},
 			Limits: Limits{Connections: 256, Agents: 4096, Body: 1 << 20},
 		},
-		Agents:  Agents{Listen: "127.0.0.1:7444"},
-		HTTP:    HTTP{Listen: "127.0.0.1:7480"},
-		API:     API{Metrics: "Permission"},
-		Roles:   []fsm.Role{fsm.SchedulerLeader},
-		DataDir: "/var/lib/forgeyard",
-		Log:     Log{Level: "Info", Format: "Text"},
+		Agents:    Agents{Listen: "127.0.0.1:7444"},
+		HTTP:      HTTP{Listen: "127.0.0.1:7480"},
+		API:       API{Metrics: "Permission"},
+		Roles:     []fsm.Role{fsm.SchedulerLeader},
+		CAS:       CAS{Grace: 24 * time.Hour, Every: 6 * time.Hour},
+		Retention: Retention{Runs: 30 * 24 * time.Hour, Events: 3 * 24 * time.Hour},
+		DataDir:   "/var/lib/forgeyard",
+		Log:       Log{Level: "Info", Format: "Text"},
 	}
 }
 

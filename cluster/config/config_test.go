@@ -294,3 +294,19 @@ func TestSize(t *testing.T) {
 		require.Error(t, s.UnmarshalRON(v), text)
 	}
 }
+
+func TestCASAndRetention(t *testing.T) {
+	for _, bad := range []struct{ text, want string }{
+		{`(cas: (url: "/srv/cas"))`, "is no URL of a content store"},
+		{`(cas: (url: "file://srv/cas"))`, "names no absolute directory"},
+		{`(cas: (url: "s3://key:secret@bucket"))`, "holds credentials"},
+		{`(cas: (grace: "1h"))`, "is below 2h0m0s"},
+		{`(retention: (runs: "1s"))`, "is below 1m0s"},
+	} {
+		_, err := Load(Options{File: write(t, bad.text)})
+		require.ErrorContains(t, err, bad.want, bad.text)
+	}
+	l, err := Load(Options{File: write(t, `(cas: (url: "s3://bucket/prefix?endpoint=127.0.0.1:9000&insecure=true"), retention: (events: "24h"))`)})
+	require.NoError(t, err)
+	require.Equal(t, 24*time.Hour, l.Retention.Events)
+}

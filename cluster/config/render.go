@@ -19,8 +19,9 @@ func Example() string {
 		App:    DSN{Ref: SecretRef{FromEnv, "FORGEYARD_PG_APP"}},
 		Direct: DSN{Ref: SecretRef{FromEnv, "FORGEYARD_PG_DIRECT"}},
 	}
+	c.CAS.URL = "file:///srv/forgeyard/cas"
 	head := "// Forgeyard daemon configuration. Everything is optional; what stands here is the default\n" +
-		"// except for cluster.mode, node_id, seeds and postgres. Precedence: flag > FORGEYARD_… > this file > default.\n"
+		"// except for cluster.mode, node_id, seeds, postgres and cas.url. Precedence: flag > FORGEYARD_… > this file > default.\n"
 	return head + render(c, func(s Setting) string { return s.Doc })
 }
 

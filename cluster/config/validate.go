@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -42,6 +43,7 @@ func (l *Loaded) validate() Errors {
 	c.api()
 	c.paths()
 	c.roles()
+	c.bytes()
 	l.Warnings = c.warnings()
 	return c.faults
 }
@@ -243,10 +245,40 @@ func (c *checker) roles() {
 }
 
 // warnings are allowed combinations that deserve a word.
+// bytes checks where bytes are kept and how long rows are.
+func (c *checker) bytes() {
+	if cas := c.l.CAS.URL; cas != "" {
+		u, err := url.Parse(cas)
+		switch {
+		case err != nil || u.Scheme != "file" && u.Scheme != "s3":
+			c.invalid("cas.url", "write file:///directory or s3://bucket/prefix?endpoint=host:port", "%q is no URL of a content store", cas)
+		case u.User != nil:
+			c.invalid("cas.url", "credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", "holds credentials")
+		case u.Scheme == "file" && (u.Host != "" || !filepath.IsAbs(u.Path)):
+			c.invalid("cas.url", "write file:///directory, with three slashes", "%q names no absolute directory", cas)
+		}
+	}
+	for _, d := range []struct {
+		path  string
+		value time.Duration
+		least time.Duration
+	}{
+		{"cas.grace", c.l.CAS.Grace, 2 * time.Hour}, {"cas.every", c.l.CAS.Every, time.Minute},
+		{"retention.runs", c.l.Retention.Runs, time.Minute}, {"retention.events", c.l.Retention.Events, time.Minute},
+	} {
+		if d.value < d.least {
+			c.invalid(d.path, "", "%s is below %s", d.value, d.least)
+		}
+	}
+}
+
 func (c *checker) warnings() []string {
 	var w []string
 	if c.l.Postgres.App.IsZero() && len(c.l.Roles) > 0 {
 		w = append(w, "postgres.app is not set: this daemon keeps quorum but runs no role")
+	}
+	if c.l.CAS.URL == "" {
+		w = append(w, "cas.url is not set: sources and artifacts are refused, and of a job's output only the tail is kept")
 	}
 	if c.l.Cluster.Mode == Standalone && len(c.l.Cluster.Seeds) > 0 {
 		w = append(w, "cluster.seeds are ignored in Standalone mode")

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,10 +23,10 @@ const (
 type CollectorConfig struct {
 	Store Store
 	DB    Database
-	Begin Begin                               // takes the scope that makes this the only collection
-	Grace time.Duration                       // 0 = DefaultGrace; at least MinGrace
-	Every time.Duration                       // between the runs of Loop; 0 = 6 h
-	Done  func(context.Context, Report) error // told of each finished run, with the scope still held; nil = nobody
+	Node  string        // this daemon, as its reports name it
+	Begin Begin         // takes the scope that makes this the only collection
+	Grace time.Duration // 0 = DefaultGrace; at least MinGrace
+	Every time.Duration // between the runs of Loop; 0 = 6 h
 
 	Logger *slog.Logger // nil = discard
 }
@@ -45,11 +44,9 @@ type Report struct {
 }
 
 // Collector collects garbage. It is safe for concurrent use; its runs exclude
-// each other in the whole fleet.
+// each other in the whole fleet, and each is written down for every daemon to show.
 type Collector struct {
-	cfg  CollectorConfig
-	mu   sync.Mutex
-	last *Report
+	cfg CollectorConfig
 }
 
 // NewCollector checks the configuration.
@@ -67,16 +64,6 @@ func NewCollector(cfg CollectorConfig) (*Collector, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Collector{cfg: cfg}, nil
-}
-
-// Last is the report of the last collection that this process finished.
-func (c *Collector) Last() (Report, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.last == nil {
-		return Report{}, false
-	}
-	return *c.last, true
 }
 
 // Loop collects now and then until ctx ends. That another process holds the
@@ -121,11 +108,8 @@ func (c *Collector) Collect(ctx context.Context, dryRun bool) (r Report, err err
 	if err := run.run(ctx); err != nil {
 		return run.report, fmt.Errorf("collect garbage: %w", err)
 	}
-	c.mu.Lock()
-	c.last = &run.report
-	c.mu.Unlock()
-	if c.cfg.Done != nil {
-		err = c.cfg.Done(ctx, run.report)
+	if !dryRun {
+		err = c.note(ctx, run.report)
 	}
 	return run.report, err
 }

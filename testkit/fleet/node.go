@@ -120,6 +120,9 @@ var configText = template.Must(template.New("config").Parse(`// Written by the f
         app: "{{.App}}",
         direct: "{{.Direct}}",
     ),
+    cas: (
+        url: "file://{{.CAS}}",
+    ),
 )
 `))
 
@@ -135,7 +138,7 @@ func (f *Fleet) writeConfig(n *Node) error {
 	defer out.Close()
 	return configText.Execute(out, map[string]any{
 		"Name": n.Name, "Dir": n.dir, "OwnCluster": n.ownCluster, "Cluster": n.clusterAddr, "OwnAgents": n.ownAgents,
-		"Agents": n.agentAddr, "HTTP": n.http, "Seeds": seeds, "Timers": f.opts.Timers,
+		"Agents": n.agentAddr, "HTTP": n.http, "CAS": f.path("cas"), "Seeds": seeds, "Timers": f.opts.Timers,
 		"Owner": n.DSN("forgeyard_owner"), "App": n.DSN("forgeyard_app"), "Direct": n.DSN("forgeyard_app"),
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/roles/events"
 	"github.com/forgeyard/forgeyard/roles/runner"
+	"github.com/forgeyard/forgeyard/roles/scheduler"
 	"github.com/forgeyard/forgeyard/roles/store"
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
@@ -37,7 +38,7 @@ func (d *Daemon) serveAPI(context.Context) (err error) {
 	shared, private := d.routes()
 	d.api, err = server.New(server.Config{
 		Listen: d.out.API, Admin: d.out.Admin, Access: callers, Routes: shared, Private: private,
-		Ready: d.checks, Version: d.out.Version, MaxBody: int64(d.cfg.Cluster.Limits.Body), Logger: d.log, Now: d.out.Now,
+		Ready: d.checks, Version: d.out.Version, Collectors: d.collectors(), MaxBody: int64(d.cfg.Cluster.Limits.Body), Logger: d.log, Now: d.out.Now,
 	})
 	if err != nil {
 		return err
@@ -59,13 +60,14 @@ func (d *Daemon) serveAPI(context.Context) (err error) {
 // the shared ones on both listeners, the private ones on the administration
 // socket alone. The authorisation table is tested against this list.
 func (d *Daemon) routes() (shared, private []access.Route) {
-	shared = append(shared, runner.NewAPI(runner.APIConfig{
-		Store: d.store, Notify: d.bus.Notify, Subscribe: d.bus.Subscribe, Audit: d.store.Audit(), Logger: d.log,
-		Whose: func() (fsm.NodeID, fsm.Epoch) { return d.self.Node, d.backend.View().Epoch },
-	}).Routes()...)
+	shared = append(shared, runner.NewAPI(d.runsAPI()).Routes()...)
+	shared = append(shared, scheduler.Routes(d.store, d)...)
 	shared = append(shared, events.Routes(d.hub)...)
 	shared = append(shared, health.Routes(d.observer)...)
 	shared = append(shared, actors.Routes(d.system)...)
+	if d.content != nil {
+		shared = append(shared, d.content.collector.Routes()...)
+	}
 	if d.distributed() {
 		shared = append(shared, membership.Routes(d.members)...)
 	}

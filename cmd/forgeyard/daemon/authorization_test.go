@@ -27,7 +27,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/config"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/server"
 	"github.com/forgeyard/forgeyard/fsm"
-	"github.com/forgeyard/forgeyard/roles/events"
+	"github.com/forgeyard/forgeyard/roles/artifact"
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
 
@@ -69,7 +69,7 @@ func mounted(t *testing.T) (*server.Server, visitors) {
 	out := Outside{Logger: slog.New(slog.DiscardHandler), Now: time.Now}
 	out.Actors.AllowCrash = true
 	d := New(cfg, Start{}, out)
-	d.bus = events.NewBus()
+	d.content = &content{collector: &artifact.Collector{}}
 	shared, private := d.routes() // a value: nothing of the daemon needs to run
 	reached := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	for _, list := range [][]access.Route{shared, private} {

@@ -42,8 +42,8 @@ func (d *Daemon) identify(context.Context) error {
 
 // use makes the engine known to the parts that were made before it.
 func (d *Daemon) use(b cluster.Backend) {
-	d.backend = b
-	d.known.Store(&b)
+	d.engine, d.backend = b, d.figures.proposals.Wrap(b)
+	d.known.Store(&d.backend)
 }
 
 func (d *Daemon) distributed() bool { return d.cfg.Cluster.Mode == config.Distributed }

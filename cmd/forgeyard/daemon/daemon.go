@@ -19,6 +19,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/health"
 	"github.com/forgeyard/forgeyard/cluster/membership"
 	"github.com/forgeyard/forgeyard/cluster/raftnode"
+	"github.com/forgeyard/forgeyard/cluster/reconcile"
 	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/server"
 	"github.com/forgeyard/forgeyard/roles/events"
@@ -64,27 +65,31 @@ type Daemon struct {
 	log   *slog.Logger
 	self  cluster.Identity
 
-	store     *store.Store
-	bus       *events.Bus         // wake-ups, from here and from other daemons
-	hub       *events.Hub         // who follows the outbox here
-	endpoint  *transport.Endpoint // between nodes; nil in standalone mode
-	agents    *transport.Endpoint // for agents; nil in standalone mode
-	backend   cluster.Backend
-	known     atomic.Pointer[cluster.Backend] // backend, for handshakes that may come before it is open
-	members   *membership.Registrar           // nil in standalone mode
-	admission *membership.Admission
-	directory *membership.Directory
-	service   *cluster.Service
-	planner   *actors.Placement
-	observer  *health.Observer
-	scheduler *scheduler.Scheduler
-	sessions  *runner.Sessions
-	system    *actors.System
-	leaving   atomic.Bool // roles are being given up for good
-	checks    *server.Checks
-	reached   atomic.Bool // a readiness check has seen PostgreSQL writable
-	api       *server.Server
-	tokenKeys *token.Keys // whose signatures make a token good; nil when none is accepted
+	store      *store.Store
+	bus        *events.Bus                     // wake-ups, from here and from other daemons
+	hub        *events.Hub                     // who follows the outbox here
+	endpoint   *transport.Endpoint             // between nodes; nil in standalone mode
+	agents     *transport.Endpoint             // for agents; nil in standalone mode
+	engine     cluster.Backend                 // as it was opened
+	backend    cluster.Backend                 // the engine, measured: what everybody uses
+	known      atomic.Pointer[cluster.Backend] // backend, for handshakes that may come before it is open
+	members    *membership.Registrar           // nil in standalone mode
+	admission  *membership.Admission
+	directory  *membership.Directory
+	service    *cluster.Service
+	planner    *actors.Placement
+	observer   *health.Observer
+	reconciler *reconcile.Reconciler
+	scheduler  *scheduler.Scheduler
+	sessions   *runner.Sessions
+	system     *actors.System
+	leaving    atomic.Bool // roles are being given up for good
+	checks     *server.Checks
+	reached    atomic.Bool // a readiness check has seen PostgreSQL writable
+	api        *server.Server
+	content    *content // nil without a content store
+	figures    figures
+	tokenKeys  *token.Keys // whose signatures make a token good; nil when none is accepted
 
 	ctx    context.Context // of background work; ends first in Stop
 	cancel context.CancelFunc
@@ -95,7 +100,7 @@ type Daemon struct {
 
 // New makes a daemon. Nothing runs before Start.
 func New(cfg config.Config, start Start, out Outside) *Daemon {
-	d := &Daemon{cfg: cfg, start: start, out: out, log: out.Logger, failed: make(chan error, 4)}
+	d := &Daemon{cfg: cfg, start: start, out: out, log: out.Logger, failed: make(chan error, 4), bus: events.NewBus(), figures: newFigures(out)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -120,6 +125,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 		{"identity", d.identify},
 		{"database", d.openDatabase},
 		{"consensus", d.openConsensus},
+		{"content store", d.openContent},
 		{"roles", d.startRoles},
 		{"agents", d.serveAgents},
 		{"API", d.serveAPI},

@@ -33,7 +33,7 @@ func (d *Daemon) openDatabase(ctx context.Context) error {
 	var err error
 	d.store, err = store.Open(ctx, store.Config{
 		Owner: dsn[0], App: dsn[1], Direct: dsn[2],
-		Cluster: d.self.Cluster, Name: d.self.Name, Logger: d.log, Now: d.out.Now,
+		Cluster: d.self.Cluster, Name: d.self.Name, Logger: d.log, Now: d.out.Now, Observe: d.figures.fenced,
 	})
 	if err != nil {
 		return err

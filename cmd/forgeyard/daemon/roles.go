@@ -8,6 +8,7 @@ import (
 
 	"github.com/forgeyard/forgeyard/actors"
 	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/reconcile"
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/roles/events"
 	"github.com/forgeyard/forgeyard/roles/runner"
@@ -24,15 +25,17 @@ func (d *Daemon) startRoles(context.Context) error {
 		roles[i] = s.Role
 	}
 	d.service = cluster.NewService(cluster.ServiceConfig{
-		Backend: d.backend, Tracer: d.out.Tracer, Logger: d.log, Now: d.out.Now, Exit: d.out.Exit, Roles: roles,
+		Backend: d.backend, Tracer: d.figures.guards, Logger: d.log, Now: d.out.Now, Exit: d.out.Exit, Roles: roles,
 	})
 	report := func() cluster.HealthReport { return d.report(roles) }
 	d.backend.SetReporter(report)
 	d.planner = actors.NewPlacement(d.self.Node, d.out.Now)
 	d.observe(report)
+	d.reconciler = reconcile.New(reconcile.Config{Coordination: d.backend, Database: d.store, Logger: d.log, Now: d.out.Now})
 	cfg := d.out.Actors
 	cfg.Trees, cfg.Backend, cfg.Roles, cfg.NewPlanner = d.service, d.backend, specs, d.planner.Begin
-	cfg.Tracer, cfg.Logger, cfg.Now, cfg.Exit = d.out.Tracer, d.log, d.out.Now, d.out.Exit
+	cfg.Reconciler = d.reconciler
+	cfg.Tracer, cfg.Logger, cfg.Now, cfg.Exit = d.figures.guards, d.log, d.out.Now, d.out.Exit
 	system, err := actors.Start(cfg)
 	if err != nil {
 		return err
@@ -45,13 +48,15 @@ func (d *Daemon) startRoles(context.Context) error {
 // planJobs makes the two sides of the job plane and connects what one does with
 // who has to look at it, on this daemon and on the others.
 func (d *Daemon) planJobs() {
-	d.bus = events.NewBus()
 	d.hub = events.NewHub(d.store, d.bus, d.log)
-	d.sessions = runner.NewSessions(runner.SessionsConfig{
-		Store: d.store, Node: d.self.Node.String(), Wake: func() { d.bus.Notify(events.Work) }, Logger: d.log,
-	})
+	links := runner.SessionsConfig{Store: d.store, Node: d.self.Node.String(), Wake: func() { d.bus.Notify(events.Work) }, Logger: d.log}
+	if d.content != nil {
+		links.Transfers = d.content.transfers
+	}
+	d.sessions = runner.NewSessions(links)
 	schedule := d.out.Scheduler
 	schedule.Store, schedule.Logger = d.store, d.log
+	schedule.Retention.Runs, schedule.Retention.Outbox = d.cfg.Retention.Runs, d.cfg.Retention.Events
 	schedule.Dispatched = func() { d.bus.Notify(events.Orders) }
 	d.scheduler = scheduler.New(schedule)
 	d.bus.Subscribe(events.Work, d.scheduler.Wake)

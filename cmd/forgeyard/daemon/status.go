@@ -5,10 +5,12 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/cluster/health"
 	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/roles/scheduler"
 	"github.com/forgeyard/forgeyard/transport"
 )
 
@@ -39,6 +41,25 @@ func (d *Daemon) observe(report func() cluster.HealthReport) {
 		d.observer.Run(ctx)
 		return nil
 	})
+}
+
+// signs is what audit records name: this node, under the epoch it knows.
+func (d *Daemon) signs() (fsm.NodeID, fsm.Epoch) { return d.self.Node, d.backend.View().Epoch }
+
+// Scheduler tells whether somebody schedules now, and why not when nobody does.
+func (d *Daemon) Scheduler() scheduler.RoleState {
+	status := health.Build(d.observer.Observe(d.ctx))
+	for _, row := range status.RoleRows {
+		if row.Role != fsm.SchedulerLeader {
+			continue
+		}
+		state := scheduler.RoleState{Active: row.Active == health.Yes, Owner: row.OwnerName, Reason: row.Why}
+		if status.Headline == health.NoQuorum {
+			state.Active, state.Reason = false, strings.Join(status.Reasons, "; ")
+		}
+		return state
+	}
+	return scheduler.RoleState{Reason: "no node has ever been given the role"}
 }
 
 func (d *Daemon) askFacts(ctx context.Context, leader fsm.NodeID) (health.Facts, error) {

@@ -20,15 +20,18 @@ import (
 
 // runExample submits the example, follows it to its end and says how it went.
 func runExample(ctx context.Context, out io.Writer, f *fleet.Fleet) error {
-	spec, err := exampleSpec()
+	spec, tree, err := exampleSpec()
 	if err != nil {
+		return err
+	}
+	if spec.Source, err = f.Upload(ctx, tree); err != nil {
 		return err
 	}
 	run, err := f.Submit(ctx, 1, spec)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "  > example    run %s: %d jobs that check this module\n", run.ID, len(spec.Jobs))
+	fmt.Fprintf(out, "  > example    run %s: %d jobs that check this module; follow it with: forgeyard run logs -f %s\n", run.ID, len(spec.Jobs), run.ID)
 	if run, err = f.WaitRun(ctx, run.ID); err != nil {
 		return err
 	}
@@ -41,34 +44,34 @@ func runExample(ctx context.Context, out io.Writer, f *fleet.Fleet) error {
 	return nil
 }
 
-// exampleSpec points the example at the working directory, and hands the jobs
+// exampleSpec is the example with the working directory as its source, and with
 // what the Go command needs: agents pass nothing of their own environment on.
-func exampleSpec() (runner.RunSpec, error) {
-	var spec runner.RunSpec
-	source, err := os.Getwd()
-	if err != nil {
-		return spec, err
+func exampleSpec() (spec runner.RunSpec, tree string, err error) {
+	if tree, err = os.Getwd(); err != nil {
+		return spec, "", err
 	}
-	if _, err := os.Stat(filepath.Join(source, "go.mod")); err != nil {
-		return spec, fmt.Errorf("the example checks the module in the working directory, and there is none in %s", source)
+	if _, err := os.Stat(filepath.Join(tree, "go.mod")); err != nil {
+		return spec, "", fmt.Errorf("the example checks the module in the working directory, and there is none in %s", tree)
 	}
-	v, err := ron.Parse("selfbuild.ron", examples.SelfBuild)
+	v, err := ron.Parse("pipeline.ron", examples.Pipeline)
 	if err != nil {
-		return spec, err
+		return spec, "", err
 	}
 	if _, err := ron.Decode(v, &spec); err != nil {
-		return spec, err
+		return spec, "", err
 	}
-	env := map[string]string{"SOURCE": source, "HOME": os.Getenv("HOME")}
+	env := map[string]string{"HOME": os.Getenv("HOME")}
 	for _, kv := range os.Environ() {
 		if name, value, _ := strings.Cut(kv, "="); strings.HasPrefix(name, "GO") {
 			env[name] = value
 		}
 	}
 	for i := range spec.Jobs {
+		own := spec.Jobs[i].Env
 		spec.Jobs[i].Env = maps.Clone(env)
+		maps.Copy(spec.Jobs[i].Env, own)
 	}
-	return spec, nil
+	return spec, tree, nil
 }
 
 func mark(s runner.JobState) string {
