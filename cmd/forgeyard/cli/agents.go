@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/forgeyard/forgeyard/cluster/health"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/cli/client"
 	"github.com/forgeyard/forgeyard/roles/runner"
 )
@@ -37,12 +38,39 @@ func (a *app) agentsListCommand() *cobra.Command {
 			for _, x := range l.Agents {
 				names = append(names, "agent/"+x.ID)
 			}
-			return a.print(result{doc: l, names: names, draw: func(p *painter) { p.agents(l.Agents) }})
+			return a.print(result{doc: l, names: names, draw: func(p *painter) { p.agents(l.Agents, a.nodeNames(c.Context())) }})
 		},
 	}
 }
 
-func (p *painter) agents(agents []runner.AgentInfo) {
+// nodeNames are the names of the fleet's nodes by id; none when they cannot be read now.
+func (a *app) nodeNames(ctx context.Context) map[string]string {
+	names := map[string]string{}
+	var l health.MemberList
+	if a.get(ctx, "/v1/cluster/members", &l) == nil {
+		for _, m := range l.Members {
+			names[m.Node.String()] = m.Name
+		}
+	}
+	return names
+}
+
+// nodeName is a node's name for people, its id where that is all there is.
+func (a *app) nodeName(ctx context.Context, id string) string {
+	if id == "" || a.structured() || a.format == formatName {
+		return id
+	}
+	return named(a.nodeNames(ctx), id)
+}
+
+func named(names map[string]string, id string) string {
+	if name := names[id]; name != "" {
+		return name
+	}
+	return id
+}
+
+func (p *painter) agents(agents []runner.AgentInfo, nodes map[string]string) {
 	cols := []column{
 		{head: "AGENT"}, {head: "STATE"}, {head: "BUSY"}, {head: "NODE", drop: 3}, {head: "LABELS", drop: 2}, {head: "LAST SEEN", drop: 4},
 		{head: "REASON", drop: 1}, {head: "BUILD", wide: true}, {head: "UNACCEPTED", wide: true}, {head: "FIRST SEEN", wide: true}, {head: "SESSION", wide: true},
@@ -50,7 +78,7 @@ func (p *painter) agents(agents []runner.AgentInfo) {
 	var rows [][]cell
 	for _, x := range agents {
 		row := append(cells(x.ID), p.agentState(x.State))
-		rows = append(rows, append(row, cells(fmt.Sprintf("%d/%d", x.Held, x.Slots), x.Node, strings.Join(x.Labels, ", "), stamp(x.LastSeen),
+		rows = append(rows, append(row, cells(fmt.Sprintf("%d/%d", x.Held, x.Slots), named(nodes, x.Node), strings.Join(x.Labels, ", "), stamp(x.LastSeen),
 			x.QuarantineReason, x.Build, fmt.Sprint(x.Unaccepted), stamp(x.FirstSeen), x.Session)...))
 	}
 	p.table(cols, rows)
@@ -78,15 +106,15 @@ func (a *app) agentShowCommand() *cobra.Command {
 			if err := a.get(c.Context(), agentPath(given[0]), &d); err != nil {
 				return err
 			}
-			return a.print(result{doc: d, names: []string{"agent/" + d.ID}, draw: func(p *painter) { p.agent(d.AgentInfo) }})
+			return a.print(result{doc: d, names: []string{"agent/" + d.ID}, draw: func(p *painter) { p.agent(d.AgentInfo, a.nodeName(c.Context(), d.Node)) }})
 		},
 	}
 }
 
-func (p *painter) agent(x runner.AgentInfo) {
+func (p *painter) agent(x runner.AgentInfo, node string) {
 	p.line("%s  %s  %d of %d slots in use", p.agentState(x.State), x.ID, x.Held, x.Slots)
 	facts := [][2]string{
-		{"node", x.Node}, {"labels", strings.Join(x.Labels, ", ")}, {"build", x.Build}, {"seen", stamp(x.LastSeen) + ", first " + stamp(x.FirstSeen)},
+		{"node", node}, {"labels", strings.Join(x.Labels, ", ")}, {"build", x.Build}, {"seen", stamp(x.LastSeen) + ", first " + stamp(x.FirstSeen)},
 		{"drain", stampOr(x.DrainRequestedAt, "")}, {"quarantine", strings.TrimSpace(stampOr(x.QuarantinedAt, "") + "  " + x.QuarantineReason)},
 	}
 	if x.Unaccepted > 0 {

@@ -6,24 +6,11 @@ import (
 	"context"
 	"time"
 
-	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/cli/client"
 	"github.com/forgeyard/forgeyard/roles/artifact"
 )
-
-// Collection is the answer of GET and POST /v1/gc.
-type Collection struct {
-	APIVersion string           `json:"apiVersion"`
-	Kind       string           `json:"kind"`
-	Last       *artifact.Report `json:"last,omitempty"` // the last one that ended; absent when there was none
-}
-
-// CollectRequest is the body of POST /v1/gc.
-type CollectRequest struct {
-	DryRun bool `json:"dry_run"`
-}
 
 const gcPath = "/v1/gc"
 
@@ -41,13 +28,13 @@ func (a *app) gcCommand() *cobra.Command {
 
 func (a *app) gcStatusCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "status", Short: "Show the last collection that the answering daemon made", Args: args(0, 0, "no arguments"),
+		Use: "status", Short: "Show the last collection of the fleet", Args: args(0, 0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			var d Collection
+			var d artifact.Collection
 			if err := a.get(c.Context(), gcPath, &d); err != nil {
 				return err
 			}
-			return a.print(gcResult(d))
+			return a.print(gcResult(d, a.nodeName(c.Context(), d.Node)))
 		},
 	}
 }
@@ -61,21 +48,21 @@ func (a *app) gcRunCommand() *cobra.Command {
 			if !c.Flags().Changed("timeout") {
 				a.timeout = gcTimeout
 			}
-			var d Collection
+			var d artifact.Collection
 			err := a.call(c.Context(), func(ctx context.Context, c *client.Client) error {
-				return c.Post(ctx, gcPath, ulid.Make().String(), CollectRequest{DryRun: dry}, &d)
+				return c.Post(ctx, gcPath, "", artifact.CollectRequest{DryRun: dry}, &d)
 			})
 			if err != nil {
 				return err
 			}
-			return a.print(gcResult(d))
+			return a.print(gcResult(d, a.nodeName(c.Context(), d.Node)))
 		},
 	}
 	c.Flags().BoolVar(&dry, "dry-run", false, "only say what would be deleted")
 	return c
 }
 
-func gcResult(d Collection) result {
+func gcResult(d artifact.Collection, node string) result {
 	return result{doc: d, names: []string{"gc/last"}, draw: func(p *painter) {
 		r := d.Last
 		if r == nil {
@@ -91,7 +78,13 @@ func gcResult(d Collection) result {
 			n = r.Garbage
 		}
 		p.line("%s %d of %d blobs, %s of %s", verb, n, r.Blobs, bytesText(r.Reclaimed), bytesText(r.Bytes))
+		if node != "" {
+			p.line("  made by     %s", node)
+		}
 		p.line("  began       %s", stamp(r.At))
+		if !d.Finished.IsZero() {
+			p.line("  ended       %s", stamp(d.Finished))
+		}
 		p.line("  garbage     %d blobs that nothing names and that are past the grace period", r.Garbage)
 		p.line("  leftovers   %d of interrupted calls", r.Leftovers)
 	}}

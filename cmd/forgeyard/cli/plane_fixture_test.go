@@ -55,7 +55,7 @@ func why() scheduler.WhyDocument {
 
 func agents() []runner.AgentInfo {
 	return []runner.AgentInfo{
-		{ID: "agent-1", State: runner.AgentReady, Node: "node-a", Slots: 2, Held: 1, Labels: []string{"linux"}, Build: "0.3.1", Session: "01JDVW0000000000000000SES1", FirstSeen: when(), LastSeen: when(),
+		{ID: "agent-1", State: runner.AgentReady, Node: id(1).String(), Slots: 2, Held: 1, Labels: []string{"linux"}, Build: "0.3.1", Session: "01JDVW0000000000000000SES1", FirstSeen: when(), LastSeen: when(),
 			Leases: []runner.AgentLease{{ID: "l2", Run: failedRun, Job: "test", Attempt: 2, LeasedAt: when(), AcceptedAt: later(0), ExpiresAt: *later(time.Minute)}}},
 		{ID: "agent-2", State: runner.AgentQuarantined, Slots: 2, Labels: []string{"gpu", "linux"}, Build: "0.3.1", Session: "01JDVW0000000000000000SES2", Unaccepted: 3,
 			FirstSeen: when(), LastSeen: when(), QuarantinedAt: later(0), QuarantineReason: "3 leases in a row were not accepted"},
@@ -82,7 +82,7 @@ func plane() fleet {
 		"GET /v1/agents":                            runner.AgentListDocument{APIVersion: apiVersion, Kind: "AgentList", Agents: agents()},
 		"GET /v1/agents/agent-1":                    runner.AgentDocument{APIVersion: apiVersion, Kind: "Agent", AgentInfo: agents()[0]},
 		"GET /v1/queues":                            queues(),
-		"GET /v1/gc": Collection{APIVersion: apiVersion, Kind: "GarbageCollection", Last: &artifact.Report{At: when(), Blobs: 900, Bytes: 5 << 30, Garbage: 12,
+		"GET /v1/gc": artifact.Collection{APIVersion: apiVersion, Kind: "Collection", Node: id(1).String(), Finished: *later(time.Second), Last: &artifact.Report{At: when(), Blobs: 900, Bytes: 5 << 30, Garbage: 12,
 			Deleted: 12, Reclaimed: 77 << 20, Leftovers: 1}},
 		"GET /v1/runs/" + failedRun + "/jobs/vet/logs":  log("vet: ok\n"),
 		"GET /v1/runs/" + failedRun + "/jobs/test/logs": log("\x1b[31mFAIL\x1b[0m TestX\x1b]0;evil\a\npanic: late\rend"),

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -191,7 +192,9 @@ func (a *app) fetchOne(ctx context.Context, c *client.Client, run string, x runn
 		_, err = io.Copy(a.io.Out, f)
 		return err
 	}
-	if err := os.Link(f.Name(), to); err != nil { // replaces nothing
+	if err := os.Link(f.Name(), to); errors.Is(err, fs.ErrExist) {
+		return &refusal{message: to + " exists and is not replaced", hint: "choose another file with --file"}
+	} else if err != nil {
 		return err
 	}
 	return os.Chmod(to, 0o644)

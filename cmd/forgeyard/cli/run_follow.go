@@ -165,7 +165,7 @@ func (a *app) followLogs(ctx context.Context, d runner.RunDocument, jobs []strin
 	} else {
 		p := a.painter()
 		p.colour = false
-		runResult(d, "").draw(p)
+		p.run(d.Run)
 		_, err = fmt.Fprint(a.io.Err, strings.TrimRight(p.String(), "\n")+"\n")
 	}
 	if err != nil {

@@ -38,25 +38,30 @@ func (a *app) runShowCommand() *cobra.Command {
 // runResult shows a run; why is the reason for which it waits, "" for none.
 func runResult(d runner.RunDocument, why string) result {
 	return result{doc: d, names: []string{"run/" + d.ID}, draw: func(p *painter) {
-		p.line("%s  %s  %s  submitted %s", p.runState(string(d.State)), d.Name, d.ID, stamp(d.SubmittedAt))
-		p.origin(d.Run)
-		cols := []column{
-			{head: "JOB"}, {head: "STATE"}, {head: "ATTEMPT"}, {head: "AGENT", drop: 1}, {head: "EPOCH", drop: 4}, {head: "EXIT"},
-			{head: "TOOK", drop: 5}, {head: "NEEDS", drop: 3}, {head: "REASON", drop: 2}, {head: "ID", wide: true}, {head: "LEASE", wide: true},
-			{head: "PRIORITY", wide: true}, {head: "TIMEOUT", wide: true}, {head: "LABELS", wide: true}, {head: "STEPS", wide: true},
-		}
-		var rows [][]cell
-		for _, j := range d.Jobs {
-			rows = append(rows, p.job(j))
-		}
-		p.table(cols, rows)
-		p.attempts(d.Jobs)
-		p.left(d.Jobs)
+		p.run(d.Run)
 		p.tails(d.Jobs, d.ID)
 		if why != "" {
 			p.line("waits: %s", why)
 		}
 	}}
+}
+
+// run draws all but output.
+func (p *painter) run(r runner.Run) {
+	p.line("%s  %s  %s  submitted %s", p.runState(string(r.State)), r.Name, r.ID, stamp(r.SubmittedAt))
+	p.origin(r)
+	cols := []column{
+		{head: "JOB"}, {head: "STATE"}, {head: "ATTEMPT"}, {head: "AGENT", drop: 1}, {head: "EPOCH", drop: 4}, {head: "EXIT"},
+		{head: "TOOK", drop: 5}, {head: "NEEDS", drop: 3}, {head: "REASON", drop: 2}, {head: "ID", wide: true}, {head: "LEASE", wide: true},
+		{head: "PRIORITY", wide: true}, {head: "TIMEOUT", wide: true}, {head: "LABELS", wide: true}, {head: "STEPS", wide: true},
+	}
+	var rows [][]cell
+	for _, j := range r.Jobs {
+		rows = append(rows, p.job(j))
+	}
+	p.table(cols, rows)
+	p.attempts(r.Jobs)
+	p.left(r.Jobs)
 }
 
 // origin says where a run comes from, as far as it is told.
@@ -178,8 +183,11 @@ func (p *painter) left(jobs []runner.Job) {
 	}
 }
 
-// maxTail is how many output tails are shown; -o json has all of them.
-const maxTail = 3
+// Bounds of the output that is shown; -o json and run logs have all of it.
+const (
+	maxTail   = 3 // jobs
+	tailLines = 20
+)
 
 // tails shows what failed jobs last wrote, and what the only job of a run did.
 func (p *painter) tails(jobs []runner.Job, run string) {
@@ -195,9 +203,18 @@ func (p *painter) tails(jobs []runner.Job, run string) {
 			return
 		}
 		p.line("")
-		p.line("last output of %s:", j.Name)
-		for l := range strings.SplitSeq(strings.TrimRight(j.Leases[n-1].OutputTail, "\n"), "\n") {
-			p.line("  %s", l)
-		}
+		p.tail(j.Name, strings.Split(strings.TrimRight(j.Leases[n-1].OutputTail, "\n"), "\n"), run)
+	}
+}
+
+func (p *painter) tail(job string, lines []string, run string) {
+	if left := len(lines) - tailLines; left > 0 {
+		lines = lines[left:]
+		p.line("last output of %s; all of it: forgeyard run logs %s %s", job, run, job)
+	} else {
+		p.line("last output of %s:", job)
+	}
+	for _, l := range lines {
+		p.line("  %s", l)
 	}
 }
