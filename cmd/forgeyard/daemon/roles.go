@@ -58,6 +58,7 @@ func (d *Daemon) planJobs() {
 	schedule.Store, schedule.Logger = d.store, d.log
 	schedule.Retention.Runs, schedule.Retention.Outbox = d.cfg.Retention.Runs, d.cfg.Retention.Events
 	schedule.Dispatched = func() { d.bus.Notify(events.Orders) }
+	schedule.Hold = d.holdsScheduling
 	d.scheduler = scheduler.New(schedule)
 	d.bus.Subscribe(events.Work, d.scheduler.Wake)
 	d.bus.Subscribe(events.Cancels, d.scheduler.Wake)
@@ -68,6 +69,15 @@ func (d *Daemon) planJobs() {
 	if !d.out.Polling {
 		d.background("wake-ups", events.NewNotifier(d.bus, d.store, d.self.Incarnation.String(), d.log).Run)
 	}
+}
+
+// holdsScheduling names the maintenance state that forbids to lease; "" when none does (§129).
+func (d *Daemon) holdsScheduling() string {
+	switch m := d.backend.View().Maintenance; m {
+	case fsm.ReadOnly, fsm.NoScheduling, fsm.FullMaintenance:
+		return "the cluster is in maintenance: " + m.String()
+	}
+	return ""
 }
 
 // releaseBound is how long a stopping daemon tries to release its roles and to
