@@ -25,7 +25,8 @@ type suggestion struct{ command, why string }
 var tryNext = []suggestion{
 	{"forgeyard cluster status --watch", "see it live (Ctrl-C ends it)"},
 	{"forgeyard cluster roles", "who owns what, under which epoch"},
-	{"forgeyard run submit --wait -- echo hello", "run a job"},
+	{"forgeyard run exec -- echo hello", "run a job and see its log live"},
+	{"forgeyard queues", "what waits, and for how long"},
 	{"forgeyard dev kill LEADER", "end the leader and watch a failover"},
 	{"forgeyard dev resume LEADER", "start it again, as a new incarnation"},
 	{"forgeyard dev partition FOLLOWER", "cut a daemon off"},
