@@ -24,6 +24,8 @@ type idle struct{}
 
 func (idle) Plan(cluster.View, []cluster.NodeReport, time.Time) []fsm.Command { return nil }
 
+func (idle) Settled(cluster.View, []cluster.NodeReport) bool { return true }
+
 // probe is a role under observation. Hooks may be set before the role runs.
 type probe struct {
 	role      fsm.Role

@@ -1,4 +1,4 @@
-// Hints: one goroutine that turns changed views and the passing of time into ticks.
+// Hints: one goroutine that turns changed views, and rarely the passing of time, into ticks.
 
 package actors
 
@@ -22,8 +22,6 @@ func (s *System) startHints() {
 }
 
 func (s *System) hint(ctx context.Context, trees, views <-chan struct{}) {
-	plan := time.NewTicker(s.cfg.Tick)
-	defer plan.Stop()
 	reload := time.NewTicker(s.cfg.Reload)
 	defer reload.Stop()
 	for {
@@ -40,10 +38,9 @@ func (s *System) hint(ctx context.Context, trees, views <-chan struct{}) {
 				views = nil
 			}
 			s.send(pathLeader, &tick{})
-		case <-plan.C:
-			s.send(pathLeader, &tick{})
 		case <-reload.C:
 			s.send(pathCoordination, &tick{})
+			s.send(pathLeader, &tick{})
 			s.send(pathWatcher, &tick{})
 			if s.cfg.Reconciler != nil {
 				s.send(pathReconciler, &tick{})

@@ -21,6 +21,8 @@ func (f planFunc) Plan(v cluster.View, _ []cluster.NodeReport, _ time.Time) []fs
 	return f(v)
 }
 
+func (planFunc) Settled(cluster.View, []cluster.NodeReport) bool { return false }
+
 // grantHere assigns the role to this node while it is vacant.
 func grantHere(v cluster.View) []fsm.Command {
 	g := v.Role(role)

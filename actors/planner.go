@@ -16,6 +16,9 @@ import (
 type Planner interface {
 	// Plan returns the commands to propose now, in order.
 	Plan(view cluster.View, reports []cluster.NodeReport, now time.Time) []fsm.Command
+	// Settled reports whether the next plan may wait for the next view, or
+	// Config.Reload: no silence or back-off that ends meanwhile would change it.
+	Settled(view cluster.View, reports []cluster.NodeReport) bool
 }
 
 // Placement is the Planner that a process places roles with. It plans for the
@@ -51,6 +54,11 @@ func (p *Placement) Plan(view cluster.View, reports []cluster.NodeReport, now ti
 	})
 	p.backoff = next
 	return cmds
+}
+
+// Settled implements Planner.
+func (p *Placement) Settled(view cluster.View, reports []cluster.NodeReport) bool {
+	return placement.Settled(placement.Input{View: view.View, Self: p.self, Reports: reports})
 }
 
 // Delays are the back-offs that run now, for introspection.

@@ -4,6 +4,7 @@ package actors
 
 import (
 	"context"
+	"time"
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/fsm"
@@ -21,14 +22,19 @@ func (l *lead) preside() error {
 			return nil // another leader has begun
 		}
 		var seen uint64
-		for _, cmd := range planner.Plan(view, l.sys.cfg.Backend.Reports(), l.sys.cfg.Now()) {
+		reports := l.sys.cfg.Backend.Reports()
+		for _, cmd := range planner.Plan(view, reports, l.sys.cfg.Now()) {
 			commit, ok := l.propose(fsm.Proposal{Request: cluster.NewRequestID(), Command: cmd})
 			if !ok {
 				break // what it saw has changed, or nothing commits now: plan anew
 			}
 			seen = max(seen, commit.Index)
 		}
-		if !l.wait(seen) {
+		pace := l.sys.cfg.Tick
+		if seen == 0 && planner.Settled(view, reports) {
+			pace = l.sys.cfg.Reload
+		}
+		if !l.wait(seen, pace) {
 			return nil
 		}
 	}
@@ -54,7 +60,7 @@ func (l *lead) inaugurate() bool {
 			p = fsm.Proposal{Request: cluster.NewRequestID(), Command: begin}
 		}
 		commit, _ := l.propose(p)
-		if !l.wait(commit.Index) {
+		if !l.wait(commit.Index, l.sys.cfg.Tick) {
 			return false
 		}
 	}
@@ -81,12 +87,15 @@ func (l *lead) propose(p fsm.Proposal) (cluster.Commit, bool) {
 	return commit, err == nil
 }
 
-// wait returns true at the next tick once the view shows everything up to
-// index: a plan from an older view would propose the same again.
-func (l *lead) wait(index uint64) bool {
+// wait returns true at the next tick, or once the pace has passed, when the view
+// shows everything up to index: a plan from an older view would propose the same again.
+func (l *lead) wait(index uint64, pace time.Duration) bool {
+	again := time.NewTicker(pace)
+	defer again.Stop()
 	for {
 		select {
 		case <-l.wake:
+		case <-again.C:
 		case <-l.ctx.Done():
 			return false
 		}

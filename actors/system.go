@@ -47,8 +47,8 @@ type Config struct {
 	Budget  Budget        // restarts of one actor or loop; zero: 3 in 10 s
 	Backoff Backoff       // between restarts of a loop and attempts to become active; zero: 500 ms ×2 up to 5 s
 	BringUp time.Duration // how long raising and reconciling may be retried before the role is given up; zero: 8 s
-	Reload  time.Duration // how often views are read again, so that a lost hint only delays; zero: 1 s
-	Tick    time.Duration // how often the coordination leader plans; zero: 100 ms
+	Reload  time.Duration // how often views are read, and plans made, again, so that a lost hint only delays; zero: 1 s
+	Tick    time.Duration // how often the coordination leader plans while placement is not settled; zero: 100 ms
 	Sweep   time.Duration // how often the cluster reconciler looks while it finds nothing; zero: 30 s
 	// AllowCrash honours Crash and Stall. For chaos tests only.
 	AllowCrash bool

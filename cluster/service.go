@@ -17,8 +17,10 @@ import (
 // Intervals of the Service.
 const (
 	// reloadInterval bounds how late the Service sees a view whose hint was lost.
-	reloadInterval = 100 * time.Millisecond
-	// unconfirmedPoll is how often it looks for a new confirmation while it has none.
+	// A role given away under such a view is fenced all the same.
+	reloadInterval = 500 * time.Millisecond
+	// unconfirmedPoll is how often it looks for a new confirmation while it has
+	// none and a role here waits for it.
 	unconfirmedPoll = 20 * time.Millisecond
 	// defaultStopBound is how long a revoked tree may take to end.
 	defaultStopBound = 10 * time.Second
@@ -179,12 +181,8 @@ func (s *Service) refresh(seen *seenView) time.Duration {
 	// as what was confirmed. An expired one revokes before anything else happens.
 	now, confirmed := s.now(), s.backend.Confirmed()
 	age := now.Sub(confirmed)
-	next := reloadInterval
 	if age > ConfirmationBound {
-		next = unconfirmedPoll
 		s.feedAll(event{kind: evUnconfirmed})
-	} else {
-		next = min(next, ConfirmationBound-age+1)
 	}
 	if v := s.backend.View(); seen.newer(v) {
 		for _, seat := range s.seats {
@@ -194,8 +192,16 @@ func (s *Service) refresh(seen *seenView) time.Duration {
 	if age <= ConfirmationBound {
 		s.feedAll(event{kind: evConfirmed})
 	}
+	next := reloadInterval
 	for _, seat := range s.seats {
 		next = min(next, seat.fire(now))
+	}
+	switch {
+	case len(s.Status()) == 0: // no role here lives by confirmations; a grant comes with a hint
+	case age > ConfirmationBound:
+		next = min(next, unconfirmedPoll)
+	default:
+		next = min(next, ConfirmationBound-age+1)
 	}
 	return next
 }

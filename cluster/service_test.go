@@ -363,9 +363,9 @@ func TestWatchDroppedStillConverges(t *testing.T) {
 		r := newRig(t, func(e *engine, _ *cluster.ServiceConfig) { e.deaf = true })
 		for range 5 {
 			e := r.assign(scheduler)
-			r.within(110*time.Millisecond, func() bool { return r.stands(scheduler).Epoch == e })
+			r.within(510*time.Millisecond, func() bool { return r.stands(scheduler).Epoch == e })
 			r.vacate(scheduler)
-			r.within(110*time.Millisecond, func() bool { return r.stands(scheduler) == cluster.RoleStatus{} })
+			r.within(510*time.Millisecond, func() bool { return r.stands(scheduler) == cluster.RoleStatus{} })
 		}
 		r.finish()
 	})

@@ -12,11 +12,16 @@ import (
 	"github.com/forgeyard/forgeyard/transport"
 )
 
-const repairInterval = 250 * time.Millisecond
+// Pace of the repair loop, under the hints that wake it.
+const (
+	repairInterval = 250 * time.Millisecond // while a step is left to do
+	repairReload   = 2 * time.Second        // otherwise: a lost hint only delays
+)
 
 // repairLoop looks at the committed members whenever they change, a joiner
-// announces itself, or some time has passed. It never guesses: every step
-// follows from a member's committed role and state.
+// announces itself, or some time has passed, which is short only while a leader
+// has something to finish. It never guesses: every step follows from a member's
+// committed role and state.
 //
 //	committed            library's configuration     step
 //	Learner Joining      absent                      dial it, then AddNonvoter
@@ -25,23 +30,26 @@ const repairInterval = 250 * time.Millisecond
 func (r *Registrar) repairLoop(ctx context.Context) {
 	changed, unsubscribe := r.cfg.Engine.Changes()
 	defer unsubscribe()
-	tick := time.NewTicker(repairInterval)
-	defer tick.Stop()
+	again := time.NewTimer(repairReload)
+	defer again.Stop()
 	for {
-		if _, leads := r.cfg.Engine.Leadership(); leads {
-			r.repair(ctx)
+		pause := repairReload
+		if _, leads := r.cfg.Engine.Leadership(); leads && r.repair(ctx) {
+			pause = repairInterval
 		}
+		again.Reset(pause)
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-again.C:
 		case <-changed:
 		case <-r.poke:
 		}
 	}
 }
 
-func (r *Registrar) repair(ctx context.Context) {
+// repair takes the steps that can be taken now; unfinished tells that it found any to take.
+func (r *Registrar) repair(ctx context.Context) (unfinished bool) {
 	suffrage := r.cfg.Engine.Suffrage()
 	var absent []fsm.Member
 	for _, m := range r.cfg.Engine.View().Members {
@@ -52,11 +60,15 @@ func (r *Registrar) repair(ctx context.Context) {
 			absent = append(absent, m)
 		case m.Role == fsm.Learner && m.State == fsm.Joining:
 			r.activate(ctx, m)
+		default:
+			continue
 		}
+		unfinished = true
 	}
 	for _, m := range r.listening(ctx, absent) {
 		r.try(m, "send the log", r.cfg.Engine.AddNonvoter(ctx, m.Node))
 	}
+	return unfinished
 }
 
 // activate makes a joiner Active once it has caught up and reports its health.

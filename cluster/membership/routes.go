@@ -24,7 +24,7 @@ func (r *Registrar) serveAdd(w http.ResponseWriter, req *http.Request) {
 		access.WriteError(w, err)
 		return
 	}
-	added, err := r.Add(req.Context(), in, actor(req))
+	added, err := r.Add(req.Context(), in, access.CallerOf(req.Context()).String())
 	if err != nil {
 		access.WriteError(w, err)
 		return
@@ -38,18 +38,10 @@ func (r *Registrar) servePromote(w http.ResponseWriter, req *http.Request) {
 		access.WriteError(w, err)
 		return
 	}
-	p, err := r.Promote(req.Context(), in, actor(req))
+	p, err := r.Promote(req.Context(), in, access.CallerOf(req.Context()).String())
 	if err != nil {
 		access.WriteError(w, err)
 		return
 	}
 	access.WriteJSON(w, http.StatusOK, p)
-}
-
-// actor names the caller for the audit; the unix socket has no remote address.
-func actor(req *http.Request) string {
-	if req.RemoteAddr == "" || req.RemoteAddr == "@" {
-		return "admin socket"
-	}
-	return "api " + req.RemoteAddr
 }

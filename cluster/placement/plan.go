@@ -51,6 +51,32 @@ func Plan(in Input) (cmds []fsm.Command, next Backoff) {
 	return cmds, p.Backoff
 }
 
+// Settled reports whether no plan is bound to change soon without a new view:
+// the planning node holds every role that any node can run, and can write to
+// PostgreSQL. It needs no Now. Owners elsewhere may fall silent, and a vacant
+// role waits for reports and back-offs.
+func Settled(in Input) bool {
+	self, _ := in.View.Member(in.Self)
+	wanted := map[fsm.Role]bool{}
+	writable := false
+	for _, r := range in.Reports {
+		for _, role := range r.RunnableRoles {
+			wanted[role] = true
+		}
+		writable = writable || r.Node == in.Self && r.PGWritable
+	}
+	for _, role := range fsm.Roles() {
+		g := in.View.Role(role)
+		if g.Vacant() && !wanted[role] {
+			continue
+		}
+		if !g.HeldBy(self.Node, self.Incarnation) || g.Epoch < in.View.LeaderEpoch.Epoch {
+			return false
+		}
+	}
+	return writable
+}
+
 type planner struct {
 	Input
 	reports map[fsm.NodeID]cluster.NodeReport

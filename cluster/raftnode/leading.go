@@ -13,8 +13,11 @@ import (
 	"github.com/forgeyard/forgeyard/fsm"
 )
 
-// leadershipPoll backs the library's notifications up: they are hints, the state is read.
-const leadershipPoll = 100 * time.Millisecond
+// The library's notifications are hints, the state is read; these back them up.
+const (
+	leadershipPoll   = 100 * time.Millisecond // while this node leads a term that does not count yet, or must hand it over
+	leadershipReload = time.Second            // otherwise: Leadership reads the library's state itself
+)
 
 // Leadership implements cluster.Backend. It reads atomics only. Before the
 // cluster is founded there is nothing to lead.
@@ -47,25 +50,30 @@ func (n *Node) drainNotifications(transitions <-chan bool) {
 			return
 		case <-transitions:
 			n.hints.Notify()
-			select {
-			case n.turned <- struct{}{}:
-			default:
-			}
+			n.turn()
 		}
+	}
+}
+
+// turn makes leadLoop look now.
+func (n *Node) turn() {
+	select {
+	case n.turned <- struct{}{}:
+	default:
 	}
 }
 
 // leadLoop passes the barrier of each term this node leads (§509 of the library's
 // own issue list: the signal comes before older entries are applied).
 func (n *Node) leadLoop() {
-	poll := time.NewTicker(leadershipPoll)
-	defer poll.Stop()
+	again := time.NewTimer(leadershipPoll)
+	defer again.Stop()
 	for {
 		select {
 		case <-n.stop.Done():
 			return
 		case <-n.turned:
-		case <-poll.C:
+		case <-again.C:
 		}
 		term := n.raft.CurrentTerm()
 		switch ready := n.readyTerm.Load(); {
@@ -78,7 +86,15 @@ func (n *Node) leadLoop() {
 		case ready != term:
 			n.establish(term)
 		}
+		again.Reset(n.leadershipPause())
 	}
+}
+
+func (n *Node) leadershipPause() time.Duration {
+	if n.raft.State() == raft.Leader && (n.failure.Load() != nil || n.readyTerm.Load() != n.raft.CurrentTerm()) {
+		return leadershipPoll
+	}
+	return leadershipReload
 }
 
 // establish makes a term count. The barrier may take as long as the state

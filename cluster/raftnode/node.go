@@ -174,6 +174,7 @@ func (n *Node) fail(e *cluster.Error) {
 	n.giveUp()
 	n.cfg.Logger.Error("coordination given up", "code", e.Code, "error", e, "hint", e.Hint)
 	n.hints.Notify()
+	n.turn()
 }
 
 // Close implements cluster.Backend.

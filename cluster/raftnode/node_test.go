@@ -181,7 +181,8 @@ func TestViewSurvivesACrash(t *testing.T) {
 		var high mark
 		f.eventually(func() bool {
 			_, err := readJSON(filepath.Join(m.cfg.IdentityDir, markFile), &high)
-			return err == nil && high.Applied == m.node.View().Index
+			// The mark also counts configuration entries, of which a view knows nothing.
+			return err == nil && high.Applied >= m.node.View().Index
 		})
 		crashed := filepath.Join(f.dir, "crashed")
 		require.NoError(t, os.CopyFS(crashed, os.DirFS(m.dir)))

@@ -83,12 +83,13 @@ func (n *Node) pingLoop() {
 		case <-due.C:
 		}
 		leader, known := n.leader()
-		if wait := n.pingInterval(known) - time.Since(last); wait > 0 {
+		interval := n.pingInterval(leader, known)
+		if wait := interval - time.Since(last); wait > 0 {
 			due.Reset(wait)
 			continue
 		}
 		last = time.Now()
-		due.Reset(n.pingInterval(known))
+		due.Reset(interval)
 		if !known || leader == n.cfg.Self.Node {
 			continue
 		}
@@ -104,9 +105,13 @@ func (n *Node) pingLoop() {
 }
 
 // pingInterval is short for an owner, whose guards live by its pings (§288), and
-// while there is no leader, so that a new one hears of this node at once.
-func (n *Node) pingInterval(known bool) time.Duration {
-	if !known || n.owns() {
+// while there is no leader, so that a new one hears of this node at once. The
+// leader itself has nobody to ping until a hint tells that it lost its office.
+func (n *Node) pingInterval(leader fsm.NodeID, known bool) time.Duration {
+	switch {
+	case known && leader == n.cfg.Self.Node:
+		return leadershipReload
+	case !known || n.owns():
 		return cluster.PingInterval
 	}
 	return idlePing

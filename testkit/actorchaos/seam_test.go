@@ -118,3 +118,6 @@ func (p *planner) Plan(view cluster.View, reports []cluster.NodeReport, now time
 	})
 	return cmds
 }
+
+// Settled is false: a plan that was held back must not wait for news.
+func (p *planner) Settled(cluster.View, []cluster.NodeReport) bool { return false }
