@@ -18,10 +18,11 @@ import (
 // agentNice is the nice value of agents and their jobs.
 const agentNice = 10
 
-// agentParty is what the relay calls every agent.
+// agentParty is what the relay calls whoever comes to a daemon's documented port
+// for agents. The fleet's own agents have ports of their own there, and their names.
 const agentParty = "agents"
 
-// Agent is one runner process. A killed agent can be started again.
+// Agent is one runner process. A killed agent can be started again. It carries its name as a label.
 type Agent struct {
 	Name string
 
@@ -44,10 +45,14 @@ func (f *Fleet) newAgent(i int) (*Agent, error) {
 	}
 	var endpoints []string
 	for _, n := range f.nodes {
-		endpoints = append(endpoints, n.agentAddr.String())
+		front, err := f.relay.ServeAlone(n.Name, n.ownAgents, name)
+		if err != nil {
+			return nil, err
+		}
+		endpoints = append(endpoints, front.String())
 	}
 	a.args = []string{
-		"agent", "--endpoints", strings.Join(endpoints, ","), "--dir", filepath.Join(a.dir, "data"), "--slots", strconv.Itoa(f.opts.Slots), "--grace", "1s",
+		"agent", "--endpoints", strings.Join(endpoints, ","), "--dir", filepath.Join(a.dir, "data"), "--slots", strconv.Itoa(f.opts.Slots), "--grace", "1s", "--label", name,
 		"--ca", filepath.Join(tls, "ca.crt"), "--cert", filepath.Join(tls, name+".crt"), "--key", filepath.Join(tls, name+".key"),
 	}
 	return a, nil
@@ -78,6 +83,9 @@ func (a *Agent) process() *Process {
 	defer a.mu.Unlock()
 	return a.proc
 }
+
+// PID is the agent's process id.
+func (a *Agent) PID() int { return a.process().PID() }
 
 // Kill ends the agent with SIGKILL.
 func (a *Agent) Kill() error { return a.process().Kill() }
@@ -113,4 +121,16 @@ func (f *Fleet) startAgents(context.Context) error {
 		f.mu.Unlock()
 	}
 	return nil
+}
+
+// CutAgent cuts an agent off from all daemons.
+func (f *Fleet) CutAgent(name string) { f.eachDoor(name, f.relay.Cut) }
+
+// HealAgent restores all links of an agent.
+func (f *Fleet) HealAgent(name string) { f.eachDoor(name, f.relay.Heal) }
+
+func (f *Fleet) eachDoor(agent string, do func(a, b string)) {
+	for _, n := range f.Nodes() {
+		do(n.Name, agent)
+	}
 }

@@ -202,6 +202,9 @@ func (f *Fleet) eachLink(name string, withAgents bool, do func(a, b string)) err
 	}
 	if withAgents {
 		do(name, agentParty)
+		for _, a := range f.Agents() {
+			do(name, a.Name)
+		}
 	}
 	return nil
 }

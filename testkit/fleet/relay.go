@@ -44,19 +44,29 @@ func (r *Relay) Announce(addr netip.AddrPort, party string) {
 // Serve forwards datagrams that arrive at front to the party's socket at back,
 // and its answers to whoever sent. Senders that were not announced count as unknown.
 func (r *Relay) Serve(front netip.AddrPort, party string, back netip.AddrPort, unknown string) error {
+	_, err := r.serve(front, party, back, unknown)
+	return err
+}
+
+// ServeAlone is Serve for one sender, at a free port of its own.
+func (r *Relay) ServeAlone(party string, back netip.AddrPort, sender string) (netip.AddrPort, error) {
+	return r.serve(netip.AddrPortFrom(loopback, 0), party, back, sender)
+}
+
+func (r *Relay) serve(front netip.AddrPort, party string, back netip.AddrPort, unknown string) (netip.AddrPort, error) {
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(front))
 	if err != nil {
-		return fmt.Errorf("relay for %s: %w", party, err)
+		return front, fmt.Errorf("relay for %s: %w", party, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return errors.Join(net.ErrClosed, conn.Close())
+		return front, errors.Join(net.ErrClosed, conn.Close())
 	}
 	r.conns = append(r.conns, conn)
 	r.wg.Add(1)
 	go r.forward(conn, party, back, unknown)
-	return nil
+	return conn.LocalAddr().(*net.UDPAddr).AddrPort(), nil
 }
 
 // forward is the loop of one front port. Each sender gets an upstream socket of

@@ -108,6 +108,9 @@ func run(ctx context.Context, cfg config.Config, start Start, version server.Ver
 		out.Tracer = f
 	}
 	out.Actors.AllowCrash = os.Getenv(crashEnv) == "1" // harnesses only
+	if out.Scheduler.LeaseTTL, err = leaseTTL(os.Getenv(leaseEnv)); err != nil {
+		return errors.Join(err, out.close())
+	}
 	d := New(cfg, start, out)
 	err = d.Start(ctx)
 	if err == nil {

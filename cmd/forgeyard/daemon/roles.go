@@ -53,8 +53,11 @@ func (d *Daemon) planJobs() {
 	if d.content != nil {
 		links.Transfers = d.content.transfers
 	}
-	d.sessions = runner.NewSessions(links)
 	schedule := d.out.Scheduler
+	if schedule.LeaseTTL > 0 {
+		links.Timing = runner.Timing{LeaseTTL: schedule.LeaseTTL, Heartbeat: schedule.LeaseTTL / beatsPerLease}
+	}
+	d.sessions = runner.NewSessions(links)
 	schedule.Store, schedule.Logger = d.store, d.log
 	schedule.Retention.Runs, schedule.Retention.Outbox = d.cfg.Retention.Runs, d.cfg.Retention.Events
 	schedule.Dispatched = func() { d.bus.Notify(events.Orders) }
