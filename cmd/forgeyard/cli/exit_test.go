@@ -95,7 +95,10 @@ func TestUsageErrors(t *testing.T) {
 		"--bogus", "clutser", "cluster stats", "cluster status extra", "cluster status -o xml", "cluster status --color=blue",
 		"cluster status --timeout 0s", "cluster status --timeout soon", "cluster promote", "cluster add", "cluster add not-an-id",
 		"run submit", "run submit a b", "run submit /does/not/exist", "run submit --name x /dev/null", "run list --limit 0", "run show",
-		"run submit --env X -- true", "run submit --priority 101 -- true", "explain", "explain FY-NOPE-001", "explain a b",
+		"run submit --env X -- true", "run submit --wait --follow -- true", "run submit --source /does/not/exist -- true",
+		"run exec true", "run exec --artifact x -- true", "run exec --artifact x=../up -- true", "run list --state odd", "run logs", "run logs a b c",
+		"run logs 01JDVW0000000000000000RUN1 --attempt 0", "run artifacts a b --file x", "run artifacts a b c --file x --out y", "run cancel", "run why",
+		"agents quarantine x", "agents show", "events", "gc run now", "queues x", "run submit --priority 101 -- true", "explain", "explain FY-NOPE-001", "explain a b",
 		"pki issue node", "pki issue robot x", "pki issue node x --days 0", "config check a b", "--endpoint ftp://x cluster status", "version x",
 	} {
 		t.Run(args, func(t *testing.T) {

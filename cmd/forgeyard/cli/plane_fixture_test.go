@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -86,12 +87,9 @@ func plane() fleet {
 			Deleted: 12, Reclaimed: 77 << 20, Leftovers: 1}},
 		"GET /v1/runs/" + failedRun + "/jobs/vet/logs":  log("vet: ok\n"),
 		"GET /v1/runs/" + failedRun + "/jobs/test/logs": log("\x1b[31mFAIL\x1b[0m TestX\x1b]0;evil\a\npanic: late\rend"),
-		"GET /v1/runs/" + waitingRun + "/events": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			_, _ = w.Write([]byte("retry: 1000\nid: c0\n\n" +
-				`id: c1` + "\n" + `event: job.succeeded` + "\n" + `data: {"at":"2026-11-29T10:02:11Z","kind":"job.succeeded","run":"` + waitingRun + `","job":"01JDVW0000000000000000JOB3","data":{"name":"build","attempt":1}}` + "\n\n" +
-				`id: c2` + "\n" + `event: job.queued` + "\n" + `data: {"at":"2026-11-29T10:02:12Z","kind":"job.queued","run":"` + waitingRun + `","job":"01JDVW0000000000000000JOB4","data":{"name":"test","attempt":0}}` + "\n\n"))
-			_ = http.NewResponseController(w).Flush()
+		"GET /v1/runs/" + waitingRun + "/events": func(w http.ResponseWriter, r *http.Request) {
+			serveEvents(w, r, 3, 1<<20)
+			<-r.Context().Done()
 		},
 	}
 }
@@ -111,4 +109,26 @@ func serveLog(w http.ResponseWriter, r *http.Request, text string, end int) {
 	w.Header().Set(runner.LogOffsetHeader, r.URL.Query().Get("offset"))
 	w.Header().Set(runner.LogAttemptHeader, "1")
 	_, _ = strings.NewReader(text[offset:max(offset, end)]).WriteTo(w)
+}
+
+// serveEvents serves the events of a run after the cursor that is asked for, in
+// which the cursor cN stands behind the Nth event, and cuts after so many bytes.
+func serveEvents(w http.ResponseWriter, r *http.Request, events, cut int) {
+	after, _ := strconv.Atoi(strings.TrimPrefix(r.Header.Get("Last-Event-ID"), "c"))
+	var b strings.Builder
+	fmt.Fprintf(&b, "retry: 1000\nid: c%d\n\n", after)
+	for n := after + 1; n < events; n++ {
+		state, name := "succeeded", "build"
+		if n%2 == 0 {
+			state, name = "queued", "test"
+		}
+		fmt.Fprintf(&b, "id: c%d\nevent: job.%s\ndata: {\"at\":\"2026-11-29T10:02:1%dZ\",\"kind\":\"job.%s\",\"run\":%q,\ndata: \"job\":\"j%d\",\"data\":{\"name\":%q,\"attempt\":%d}}\n\n",
+			n, state, n%10, state, waitingRun, n, name, n)
+		if n%7 == 0 {
+			fmt.Fprintf(&b, ": a comment\nretry: 1000\nid: c%d\n\n", n)
+		}
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = w.Write([]byte(b.String()[:min(cut, b.Len())]))
+	_ = http.NewResponseController(w).Flush()
 }

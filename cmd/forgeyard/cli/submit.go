@@ -57,6 +57,9 @@ func (a *app) submitCommand() *cobra.Command {
 			"not; --follow also shows the logs as they come. Ctrl-C then leaves the run running.",
 		Example: "  forgeyard run submit -- go version\n  forgeyard run submit build.ron --source . --follow\n  forgeyard run submit --label linux --env CGO_ENABLED=0 --wait -- go build ./...",
 		RunE: func(c *cobra.Command, given []string) error {
+			if wait && follow {
+				return usagef("--follow waits too, and shows the logs", "--wait and --follow exclude each other")
+			}
 			spec, err := a.spec(c, f, given)
 			if err != nil {
 				return err
@@ -81,7 +84,6 @@ func (a *app) submitCommand() *cobra.Command {
 	f.register(c.Flags())
 	c.Flags().BoolVar(&wait, "wait", false, "follow the run to its end")
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "follow the run and its logs to its end")
-	c.MarkFlagsMutuallyExclusive("wait", "follow")
 	return c
 }
 

@@ -114,12 +114,18 @@ func abandoned(endpoint string, err error) error {
 	}}
 }
 
-// once reads over one connection. Progress means that something new was read.
+// once reads over one connection. Progress means that something new was read,
+// or that a daemon served and there was nothing to read.
 func (s Stream) once(ctx context.Context, e *endpoint) (progress bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	watch := time.AfterFunc(ReadTimeout, cancel) // until the answer begins
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watch := time.AfterFunc(ReadTimeout, func() { cancel(errSilent) }) // until the answer begins
 	defer watch.Stop()
+	defer func() {
+		if broken := (*brokenError)(nil); errors.As(err, &broken) && errors.Is(context.Cause(ctx), errSilent) {
+			err = &brokenError{errSilent}
+		}
+	}()
 	path, query, header := s.Request()
 	if len(query) > 0 {
 		path += "?" + query.Encode()
@@ -146,7 +152,7 @@ func (s Stream) once(ctx context.Context, e *endpoint) (progress bool, err error
 	watch.Stop()
 	b := &body{Reader: resp.Body, watch: watch, quiet: s.Quiet}
 	err = s.Read(resp, b)
-	return b.read > 0, err
+	return b.read > 0 || errors.Is(context.Cause(ctx), errSilent), err
 }
 
 // body is the part of an answer that comes over one connection.
