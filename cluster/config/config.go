@@ -41,7 +41,9 @@ type Cluster struct {
 	Seeds     []string `ron:"seeds" doc:"UDP addresses of other nodes, for discovery only"`
 	TLS       TLS      `ron:"tls"`
 	Timers    Timers   `ron:"timers"`
-	Limits    Limits   `ron:"limits"`
+	// Snapshots bound the log between two of them (§181).
+	Snapshots Snapshots `ron:"snapshots"`
+	Limits    Limits    `ron:"limits"`
 }
 
 // TLS refers to this node's certificate; key material itself is refused (§321).
@@ -65,6 +67,12 @@ type Timers struct {
 func (t Timers) Scaled() (heartbeat, election, lease time.Duration) {
 	scale := func(d time.Duration) time.Duration { return time.Duration(float64(d) * t.Multiplier) }
 	return scale(t.Heartbeat), scale(t.Election), scale(t.Lease)
+}
+
+// Snapshots say when the Raft log is compacted: at whichever comes first.
+type Snapshots struct {
+	Entries int  `ron:"entries" doc:"log entries after which a snapshot is taken"`
+	Bytes   Size `ron:"bytes" doc:"bytes of log entries after which a snapshot is taken"`
 }
 
 // Limits bound what the daemon accepts.
@@ -142,7 +150,8 @@ func Default() Config {
 				Multiplier: 1, Heartbeat: 500 * time.Millisecond, Election: 500 * time.Millisecond,
 				Lease: 250 * time.Millisecond, MaxRTT: 20 * time.Millisecond,
 			},
-			Limits: Limits{Connections: 256, Agents: 4096, Body: 1 << 20},
+			Snapshots: Snapshots{Entries: 1024, Bytes: 2 << 20},
+			Limits:    Limits{Connections: 256, Agents: 4096, Body: 1 << 20},
 		},
 		Agents:    Agents{Listen: "127.0.0.1:7444"},
 		HTTP:      HTTP{Listen: "127.0.0.1:7480"},

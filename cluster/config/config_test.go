@@ -144,6 +144,8 @@ func TestConfigValidation(t *testing.T) {
 		{"own address", `(cluster: (listen: "a:1", seeds: ["a:1"]))`, CodeInvalid, `FILE:1:35: cluster.seeds[0]: "a:1" is this node's own address`},
 		{"multiplier", `(cluster: (timers: (multiplier: 0.1)))`, CodeInvalid, `FILE:1:33: cluster.timers.multiplier: 0.1 must be between 0.2 and 20`},
 		{"limit", `(cluster: (limits: (agents: 0)))`, CodeInvalid, `FILE:1:29: cluster.limits.agents: 0 must be between 1 and 65536`},
+		{"snapshots", `(cluster: (snapshots: (entries: 8)))`, CodeInvalid, `FILE:1:33: cluster.snapshots.entries: 8 must be between 64 and 1048576`},
+		{"snapshot bytes", `(cluster: (snapshots: (bytes: "1KiB")))`, CodeInvalid, `cluster.snapshots.bytes: 1024 must be between 65536 and 1073741824`},
 		{"size", `(cluster: (limits: (body: "4 lots")))`, CodeSyntax, `FILE:1:27: a size is written "64MiB", "512KiB" or "4096B"`},
 		{"role", `(roles: [SchedulerLeadr])`, CodeSyntax, "FILE:1:10: roles[0]: unknown value `SchedulerLeadr`; did you mean `SchedulerLeader`?"},
 		{"role twice", `(roles: [SchedulerLeader, SchedulerLeader])`, CodeInvalid, "FILE:1:9: roles: SchedulerLeader is listed twice"},

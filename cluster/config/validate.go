@@ -130,15 +130,18 @@ func (c *checker) timers() {
 }
 
 func (c *checker) limits() {
-	l := c.l.Cluster.Limits
+	l, s := c.l.Cluster.Limits, c.l.Cluster.Snapshots
 	bound := func(path string, got, low, high int64) {
 		if got < low || got > high {
-			c.invalid("cluster.limits."+path, "", "%d must be between %d and %d", got, low, high)
+			c.invalid("cluster."+path, "", "%d must be between %d and %d", got, low, high)
 		}
 	}
-	bound("connections", int64(l.Connections), 8, 65536)
-	bound("agents", int64(l.Agents), 1, 65536)
-	bound("body", int64(l.Body), 1<<10, 64<<20)
+	bound("limits.connections", int64(l.Connections), 8, 65536)
+	bound("limits.agents", int64(l.Agents), 1, 65536)
+	bound("limits.body", int64(l.Body), 1<<10, 64<<20)
+	// Below, snapshots would cost more than the log they spare; above, a start would read the log for minutes.
+	bound("snapshots.entries", int64(s.Entries), 64, 1<<20)
+	bound("snapshots.bytes", int64(s.Bytes), 64<<10, 1<<30)
 }
 
 func (c *checker) addresses() {

@@ -51,10 +51,10 @@ func Plan(in Input) (cmds []fsm.Command, next Backoff) {
 	return cmds, p.Backoff
 }
 
-// Settled reports whether no plan is bound to change soon without a new view:
-// the planning node holds every role that any node can run, and can write to
-// PostgreSQL. It needs no Now. Owners elsewhere may fall silent, and a vacant
-// role waits for reports and back-offs.
+// Settled reports whether without a new view only InactiveBound can change the
+// plan: the planning node, itself Active, holds every role that any node can
+// run, and can write to PostgreSQL. It needs no Now. Owners elsewhere may fall
+// silent, and a vacant role waits for reports and back-offs.
 func Settled(in Input) bool {
 	self, _ := in.View.Member(in.Self)
 	wanted := map[fsm.Role]bool{}
@@ -74,7 +74,7 @@ func Settled(in Input) bool {
 			return false
 		}
 	}
-	return writable
+	return writable && self.State == fsm.Active
 }
 
 type planner struct {

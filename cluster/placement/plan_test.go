@@ -184,3 +184,29 @@ func TestOnlyTheCurrentGrantCountsAsActive(t *testing.T) {
 		})
 	}
 }
+
+// TestSettled: a fleet where the leader has everything is settled; one fact less, and it is not.
+func TestSettled(t *testing.T) {
+	for name, upset := range map[string]func(s *sim){
+		"":                   func(*sim) {},
+		"another leader":     func(s *sim) { s.elect(2) },
+		"a vacant role":      func(s *sim) { s.giveUp(fsm.SchedulerLeader) },
+		"no PostgreSQL":      func(s *sim) { s.node(1).pg = false },
+		"the leader is left": func(s *sim) { s.memberState(1, fsm.Draining) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSim(t, 3)
+			s.elect(1)
+			s.settle()
+			upset(s)
+			require.Equal(t, name == "", Settled(s.input()))
+		})
+	}
+	s := newSim(t, 3)
+	for n := range 3 {
+		s.node(n + 1).runs = []fsm.Role{fsm.SchedulerLeader}
+	}
+	s.elect(1)
+	s.settle()
+	require.True(t, Settled(s.input()), "nobody can run the other three")
+}

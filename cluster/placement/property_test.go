@@ -3,6 +3,7 @@
 package placement
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -53,6 +54,9 @@ func judge(t *rapid.T, s *sim) []fsm.Command {
 	require.Equal(t, cmds, again, "the same input gives the same plan")
 	require.Equal(t, next, nextAgain, "and changes nothing it was given")
 
+	if Settled(in) && len(cmds) == 0 {
+		requireLasting(t, in)
+	}
 	planned := map[fsm.Role]bool{}
 	for _, c := range cmds {
 		switch c := c.(type) {
@@ -73,6 +77,21 @@ func judge(t *rapid.T, s *sim) []fsm.Command {
 	}
 	s.memory = next
 	return cmds
+}
+
+// requireLasting: with the same view, neither time nor what others report changes
+// a settled plan, but for a role that its owner does not make active.
+func requireLasting(t *rapid.T, in Input) {
+	own := slices.DeleteFunc(slices.Clone(in.Reports), func(r cluster.NodeReport) bool { return r.Node != in.Self })
+	for _, reports := range [][]cluster.NodeReport{in.Reports, own} {
+		later := in
+		later.Reports, later.Now = reports, in.Now.Add(BackoffMax)
+		cmds, _ := Plan(later)
+		for _, c := range cmds {
+			release, ok := c.(fsm.ReleaseRole)
+			require.True(t, ok && release.Code == CodeInactive, "%+v", c)
+		}
+	}
 }
 
 // requireEligible restates the rule independently of the planner.

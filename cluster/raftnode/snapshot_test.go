@@ -11,8 +11,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/config"
 	"github.com/forgeyard/forgeyard/fsm"
 )
+
+// What a daemon is configured with by default is what the engine does by itself.
+func TestDefaultsAreThoseOfTheConfiguration(t *testing.T) {
+	c := config.Default().Cluster
+	require.Equal(t, SnapshotPolicy{}.withDefaults(), SnapshotPolicy{Entries: uint64(c.Snapshots.Entries), Bytes: uint64(c.Snapshots.Bytes)})
+	heartbeat, election, lease := c.Timers.Scaled()
+	timers := DefaultTimers()
+	require.Equal(t, timers, Timers{HeartbeatTimeout: heartbeat, ElectionTimeout: election, LeaderLeaseTimeout: lease, CommitTimeout: timers.CommitTimeout})
+}
 
 func TestRestartFromSnapshot(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, f *fleet) {
