@@ -3,7 +3,10 @@
 package fleet
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
 
@@ -133,4 +137,31 @@ func (f *Fleet) eachDoor(agent string, do func(a, b string)) {
 	for _, n := range f.Nodes() {
 		do(n.Name, agent)
 	}
+}
+
+// Journal is the agent's own record of everything it started and finished, oldest first.
+// It must not be written to meanwhile: stop or pause the agent, or know that nothing runs.
+func (a *Agent) Journal() (entries []runner.Entry, err error) {
+	for _, name := range []string{runner.OldStartsFile, runner.StartsFile} {
+		file := filepath.Join(filepath.Dir(a.StartsFile()), name)
+		in, err := os.Open(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it was never given anything, or not enough to put something aside
+		}
+		if err != nil {
+			return nil, err
+		}
+		lines := bufio.NewScanner(in)
+		for lines.Scan() {
+			var e runner.Entry
+			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+				return nil, errors.Join(fmt.Errorf("%s: %w", file, err), in.Close())
+			}
+			entries = append(entries, e)
+		}
+		if err := errors.Join(lines.Err(), in.Close()); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return entries, nil
 }

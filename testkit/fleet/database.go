@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/forgeyard/forgeyard/testkit/postgres"
 )
@@ -41,6 +42,36 @@ func (f *Fleet) StopPostgres(ctx context.Context) error {
 		return srv.Stop(ctx)
 	}
 	return nil
+}
+
+// KillPostgres ends the server with kill -9, as a crash of it would. Only a
+// server with Options.Fsync keeps what it acknowledged. It returns once the
+// server's own processes are gone, so that it can be started again.
+func (f *Fleet) KillPostgres(ctx context.Context) error {
+	srv := f.Postgres()
+	backends, err := srv.Backends()
+	if err != nil {
+		return err
+	}
+	if err := srv.Kill(); err != nil {
+		return err
+	}
+	for _, pid := range backends {
+		for alive(pid) {
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("process %d of the killed PostgreSQL lives on: %w", pid, ctx.Err())
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}
+	return nil
+}
+
+// alive reports whether a process runs: it exists and does not merely wait to be reaped.
+func alive(pid int) bool {
+	state, err := procState(pid)
+	return err == nil && state != 'Z'
 }
 
 func (f *Fleet) startPostgres(ctx context.Context) error {

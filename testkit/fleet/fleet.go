@@ -29,6 +29,7 @@ type Options struct {
 	Trace    bool     // daemons write a trace
 	Env      []string // further environment of daemons and agents
 	Timers   string   // raft timers as config text; empty: shipped defaults
+	CAS      string   // URL of the artifact store; empty: a directory of the fleet
 	Progress func(Step)
 }
 

@@ -121,7 +121,7 @@ var configText = template.Must(template.New("config").Parse(`// Written by the f
         direct: "{{.Direct}}",
     ),
     cas: (
-        url: "file://{{.CAS}}",
+        url: "{{.CAS}}",
     ),
 )
 `))
@@ -138,9 +138,16 @@ func (f *Fleet) writeConfig(n *Node) error {
 	defer out.Close()
 	return configText.Execute(out, map[string]any{
 		"Name": n.Name, "Dir": n.dir, "OwnCluster": n.ownCluster, "Cluster": n.clusterAddr, "OwnAgents": n.ownAgents,
-		"Agents": n.agentAddr, "HTTP": n.http, "CAS": f.path("cas"), "Seeds": seeds, "Timers": f.opts.Timers,
+		"Agents": n.agentAddr, "HTTP": n.http, "CAS": f.casURL(), "Seeds": seeds, "Timers": f.opts.Timers,
 		"Owner": n.DSN("forgeyard_owner"), "App": n.DSN("forgeyard_app"), "Direct": n.DSN("forgeyard_app"),
 	})
+}
+
+func (f *Fleet) casURL() string {
+	if f.opts.CAS != "" {
+		return f.opts.CAS
+	}
+	return "file://" + f.path("cas")
 }
 
 func (n *Node) configFile() string { return filepath.Join(n.dir, "forgeyard.ron") }

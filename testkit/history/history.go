@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -107,4 +108,20 @@ func Check(ctx context.Context, conn *pgx.Conn) (Report, error) {
 		}
 	}
 	return r, nil
+}
+
+// QuorumLoss is the kind of fault during which no role may be granted.
+const QuorumLoss = "quorum_loss"
+
+// AddClientOperation notes what a client was told about the submission under a
+// key: "ok", "rejected" or "unknown".
+func AddClientOperation(ctx context.Context, conn *pgx.Conn, key [16]byte, outcome string) error {
+	_, err := conn.Exec(ctx, `INSERT INTO client_op VALUES ($1, $2)`, key, outcome)
+	return err
+}
+
+// AddFault notes a fault that an invariant asks about.
+func AddFault(ctx context.Context, conn *pgx.Conn, kind string, from, to time.Time) error {
+	_, err := conn.Exec(ctx, `INSERT INTO nemesis VALUES ($1, '', $2, $3)`, kind, from, to)
+	return err
 }

@@ -1,5 +1,5 @@
--- Copies every leader-owned and runner-owned change of the job plane into hist, in the SAME transaction,
--- while the fence of the writer is held.
+-- Copies every leader-owned and runner-owned change of the job plane, and every submission, into hist, in the SAME
+-- transaction, while the fence of the writer (if it has one) is held.
 
 CREATE FUNCTION hist_acquire() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
@@ -30,6 +30,16 @@ BEGIN
 END $$;
 CREATE TRIGGER hist_lease AFTER INSERT OR UPDATE ON forge.leases
   FOR EACH ROW EXECUTE FUNCTION hist_lease();
+
+-- What a client submitted under a key that is a UUID can be held against what the client was told.
+CREATE FUNCTION hist_run() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+  INSERT INTO public.hist (kind, op_id, subject)
+  VALUES ('submit', CASE WHEN NEW.idempotency_key ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN NEW.idempotency_key::uuid END, NEW.id);
+  RETURN NULL;
+END $$;
+CREATE TRIGGER hist_run AFTER INSERT ON forge.runs
+  FOR EACH ROW EXECUTE FUNCTION hist_run();
 
 GRANT SELECT, INSERT ON public.hist TO forgeyard_app, forgeyard_owner;
 

@@ -201,6 +201,9 @@ func (s *Server) LogFile() string { return s.log }
 // Pid is the postmaster's process id.
 func (s *Server) Pid() int { return s.cmd.Process.Pid }
 
+// Backends lists the process ids of the postmaster's children.
+func (s *Server) Backends() ([]int, error) { return childrenOf(s.cmd.Process.Pid) }
+
 // DSN names a database of this server over its unix socket.
 func (s *Server) DSN(user, db string) string { return DSN(s.host, s.port, user, db) }
 
