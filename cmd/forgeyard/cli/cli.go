@@ -8,6 +8,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,6 +32,7 @@ func Run(ctx context.Context, io IO, deps Deps, args []string) int {
 	a := &app{io: io}
 	root := a.tree(deps)
 	root.SetArgs(args)
+	defer a.close()
 	if ran, err := root.ExecuteContextC(ctx); err != nil {
 		return a.report(unknownCommand(ran, err))
 	}
@@ -50,6 +52,9 @@ type app struct {
 	endpoints []string
 	timeout   time.Duration
 	shown     credentials
+
+	calling sync.Mutex
+	api     *client.Client // once it is needed
 }
 
 func (a *app) tree(deps Deps) *cobra.Command {
@@ -109,8 +114,14 @@ func (a *app) checkGlobals(c *cobra.Command) error {
 	return nil
 }
 
-// client makes a client for the endpoints and credentials of the flags, the environment or the default.
+// client is the one client of this invocation, which remembers the daemon that
+// answered; for the endpoints and credentials of the flags, the environment or the default.
 func (a *app) client() (*client.Client, error) {
+	a.calling.Lock()
+	defer a.calling.Unlock()
+	if a.api != nil {
+		return a.api, nil
+	}
 	security, err := a.shown.read(a.io)
 	if err != nil {
 		return nil, err
@@ -119,7 +130,14 @@ func (a *app) client() (*client.Client, error) {
 	if err != nil {
 		return nil, usagef("", "%s", err.Error())
 	}
+	a.api = c
 	return c, nil
+}
+
+func (a *app) close() {
+	if a.api != nil {
+		a.api.Close()
+	}
 }
 
 // endpointNames are the endpoints of the flags, the environment or the default.
@@ -144,7 +162,6 @@ func (a *app) call(ctx context.Context, do func(context.Context, *client.Client)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	return do(ctx, c)

@@ -21,7 +21,6 @@ func (a *app) ask(c *cobra.Command, path string, query url.Values, out any) bool
 	if err != nil {
 		return false
 	}
-	defer api.Close()
 	ctx := c.Context()
 	if ctx == nil {
 		ctx = context.Background()

@@ -76,7 +76,6 @@ func (a *app) events(ctx context.Context, path, after, run string, follow bool) 
 	if err != nil {
 		return err
 	}
-	defer c.Close()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	idle := time.AfterFunc(a.timeout, func() { stop(errAllShown) }) // also bounds the wait for the first answer

@@ -21,17 +21,25 @@ import (
 func TestEventsOfARun(t *testing.T) {
 	t.Parallel()
 	endpoint := plane().serve(t)
-	s := invoke(t, []string{endpoint}, nil, "events", "--run", "release", "--timeout", "5s")
-	require.Zero(t, s.code, s.err.String())
-	require.Equal(t, "2026-11-29T10:02:11Z  job.succeeded         "+waitingRun+"  build  attempt=1\n"+
-		"2026-11-29T10:02:12Z  job.queued            "+waitingRun+"  test  attempt=2\n", s.out.String())
-	s = invoke(t, []string{endpoint}, nil, "events", "--run", "release", "--after", "c1", "-o", "json", "--timeout", "5s")
-	var e Event
-	require.NoError(t, json.Unmarshal(s.out.Bytes(), &e), "one event is left")
-	require.Equal(t, "c2 job.queued j2", e.ID+" "+e.Event+" "+e.Job)
-	s = invoke(t, []string{endpoint}, nil, "events", "--run", "release", "-o", "name", "--timeout", "5s")
-	require.Equal(t, "event/c1\nevent/c2\n", s.out.String())
-	s = invoke(t, []string{endpoint}, nil, "events")
+	read := func(t *testing.T, args ...string) *bytes.Buffer {
+		t.Parallel()
+		s := invoke(t, []string{endpoint}, nil, append([]string{"events", "--run", "release", "--timeout", "5s"}, args...)...)
+		require.Zero(t, s.code, s.err.String())
+		return &s.out
+	}
+	t.Run("lines", func(t *testing.T) {
+		require.Equal(t, "2026-11-29T10:02:11Z  job.succeeded         "+waitingRun+"  build  attempt=1\n"+
+			"2026-11-29T10:02:12Z  job.queued            "+waitingRun+"  test  attempt=2\n", read(t).String())
+	})
+	t.Run("documents", func(t *testing.T) {
+		var e Event
+		require.NoError(t, json.Unmarshal(read(t, "--after", "c1", "-o", "json").Bytes(), &e), "one event is left")
+		require.Equal(t, "c2 job.queued j2", e.ID+" "+e.Event+" "+e.Job)
+	})
+	t.Run("names", func(t *testing.T) {
+		require.Equal(t, "event/c1\nevent/c2\n", read(t, "-o", "name").String())
+	})
+	s := invoke(t, []string{endpoint}, nil, "events")
 	require.Equal(t, ExitUsage, s.code)
 }
 

@@ -193,7 +193,7 @@ func TestTextsNameCommandsThatExist(t *testing.T) {
 		texts = append(texts, e.Text)
 	}
 	literal := regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"")
-	for _, dir := range []string{".", "client", "../server", "../../../cluster", "../../../cluster/config", "../../../cluster/membership", "../../../cluster/raftnode", "../../../transport", "../../../transport/pki", "../../../roles/store", "../../../roles/runner"} {
+	for _, dir := range []string{".", "client", "../server", "../../../cluster", "../../../cluster/config", "../../../cluster/membership", "../../../cluster/raftnode", "../../../transport", "../../../transport/pki", "../../../roles/store", "../../../roles/runner", "../../../roles/scheduler", "../../../roles/artifact", "../../../roles/events"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		require.NoError(t, err)
 		for _, f := range files {

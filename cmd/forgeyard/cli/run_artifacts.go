@@ -152,7 +152,6 @@ func (a *app) fetch(ctx context.Context, run string, l runner.ArtifactListDocume
 	if err != nil {
 		return doc, err
 	}
-	defer c.Close()
 	for _, x := range l.Artifacts {
 		to := file
 		if file == "" {

@@ -69,7 +69,6 @@ func (a *app) exec(ctx context.Context, spec runner.RunSpec, f runFlags) error {
 	if err != nil {
 		return err
 	}
-	defer c.Close()
 
 	asked := a.onPress(work, presses, d.ID, leave)
 	tell := &progress{app: a, quiet: true}
@@ -78,7 +77,7 @@ func (a *app) exec(ctx context.Context, spec runner.RunSpec, f runFlags) error {
 	leave(nil)
 	interrupted := asked()
 	if errors.Is(context.Cause(work), errDetached) {
-		a.note("still running: forgeyard run logs -f %s", d.ID)
+		a.note("left while it ends: forgeyard run show %s", d.ID)
 		return verdict{ExitInterrupted}
 	}
 	if err != nil {

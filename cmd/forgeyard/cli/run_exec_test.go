@@ -145,7 +145,7 @@ func TestTwoCtrlCsDetach(t *testing.T) {
 	keys <- os.Interrupt
 	s := invoke(t, []string{f.serve(t)}, func(s *screen) { s.Interrupts = keys.deliver }, "run", "exec", "--", "vet")
 	require.Equal(t, ExitInterrupted, s.code, s.err.String())
-	require.Contains(t, s.err.String(), "still running: forgeyard run logs -f "+failedRun+"\n")
+	require.Contains(t, s.err.String(), "left while it ends: forgeyard run show "+failedRun+"\n")
 }
 
 func TestSubmitFollow(t *testing.T) {

@@ -150,7 +150,6 @@ func (a *app) followLogs(ctx context.Context, d runner.RunDocument, jobs []strin
 	if err != nil {
 		return err
 	}
-	defer c.Close()
 	tell := &progress{app: a, quiet: true}
 	f := &follower{app: a, client: c, run: d.ID, printer: a.newLogPrinter(d.ID, jobs), note: a.note, watch: tell.tell}
 	d, err = f.toEnd(ctx, d)

@@ -80,7 +80,6 @@ func (a *app) showLogs(ctx context.Context, run string, jobs []runner.Job, attem
 	if err != nil {
 		return err
 	}
-	defer c.Close()
 	p := a.newLogPrinter(run, namesOf(jobs))
 	for _, j := range jobs {
 		which := j.Attempt
@@ -108,7 +107,6 @@ func (a *app) tailLogs(ctx context.Context, d runner.RunDocument, jobs []runner.
 	if err != nil {
 		return err
 	}
-	defer c.Close()
 	tell := &progress{app: a, quiet: true}
 	f := &follower{
 		app: a, client: c, run: d.ID, newest: true, strict: true, printer: a.newLogPrinter(d.ID, namesOf(jobs)), note: a.note, watch: tell.tell,

@@ -93,7 +93,6 @@ func (a *app) submit(ctx context.Context, spec runner.RunSpec, f runFlags) (d ru
 	if err != nil {
 		return d, err
 	}
-	defer c.Close()
 	if f.source != "" {
 		if spec.Source, err = a.uploadSource(ctx, c, f.source); err != nil {
 			return d, err

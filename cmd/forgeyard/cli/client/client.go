@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/forgeyard/forgeyard/cluster/access"
@@ -52,7 +53,17 @@ func (e *Error) Unwrap() error { return e.Err }
 // Client is safe for concurrent use.
 type Client struct {
 	endpoints []*endpoint
+	good      atomic.Int32 // index of the endpoint that answered last: the next call begins there
 }
+
+// from are the endpoints in the order in which a call tries them.
+func (c *Client) from() []*endpoint {
+	good := int(c.good.Load())
+	return slices.Concat(c.endpoints[good:], c.endpoints[:good])
+}
+
+// answered notes an endpoint that did.
+func (c *Client) answered(e *endpoint) { c.good.Store(int32(slices.Index(c.endpoints, e))) }
 
 type endpoint struct {
 	name string
@@ -155,9 +166,10 @@ func (c *Client) Post(ctx context.Context, path, key string, in, out any) error 
 	if err != nil {
 		return fmt.Errorf("encode the request: %w", err)
 	}
+	tried := 0
 	return c.each(ctx, key != "", func(e *endpoint) error {
 		ctx := ctx
-		if key != "" && e != c.endpoints[len(c.endpoints)-1] {
+		if tried++; key != "" && tried < len(c.endpoints) {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, TryTimeout)
 			defer cancel()
@@ -177,17 +189,18 @@ type request struct {
 	size              int64
 }
 
-// each calls the endpoints in order until one's answer counts. The first one
+// each calls the endpoints, beginning with the one that answered last, until one's answer counts. The first one
 // that answered at all explains a failure better than the last that did not.
 // repeatable says that asking twice does no harm.
 func (c *Client) each(ctx context.Context, repeatable bool, call func(*endpoint) error) error {
 	var answered, lost *Error
 	var unreached []string
 	var last error
-	for _, e := range c.endpoints {
+	for _, e := range c.from() {
 		err := call(e)
 		var failed *Error
 		if !errors.As(err, &failed) || !passOn(failed, repeatable) {
+			c.answered(e)
 			return err
 		}
 		last = err

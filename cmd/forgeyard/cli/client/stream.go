@@ -48,8 +48,9 @@ func Broken(format string, args ...any) error { return &brokenError{fmt.Errorf(f
 // endpoint when one is down, breaks off, falls silent, or cannot serve now.
 func (c *Client) Follow(ctx context.Context, s Stream) error {
 	served, pause := time.Now(), minPause
+	order := c.from()
 	for next, failures := 0, 0; ; next++ {
-		e := c.endpoints[next%len(c.endpoints)]
+		e := order[next%len(order)]
 		progress, err := s.once(ctx, e)
 		switch {
 		case err == nil:

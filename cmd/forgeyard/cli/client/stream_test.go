@@ -126,3 +126,19 @@ func TestAHungDaemonDoesNotTakeTheTimeOfAllOthers(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+// What answered once is asked first: a hung daemon slows the first call of a command, not each of them.
+func TestTheEndpointThatAnsweredIsAskedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		whole := func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		}
+		c := clientOf(hung, gone, whole)
+		began := time.Now()
+		for range 5 {
+			require.NoError(t, c.Get(t.Context(), "/x", nil, nil))
+			require.NoError(t, c.Follow(t.Context(), streamTo(drain)))
+		}
+		require.Equal(t, ReadTimeout, time.Since(began))
+	})
+}
