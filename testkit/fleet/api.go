@@ -54,6 +54,12 @@ func (n *Node) call(ctx context.Context, method, path string, req, resp any) err
 	return json.Unmarshal(text, resp)
 }
 
+// Call sends one request to this daemon; req nil sends no body, resp nil drops the
+// answer. A refusal is an error with the daemon's own words.
+func (n *Node) Call(ctx context.Context, method, path string, req, resp any) error {
+	return n.call(ctx, method, path, req, resp)
+}
+
 // Status asks one daemon how the cluster is.
 func (n *Node) Status(ctx context.Context) (health.ClusterStatus, error) {
 	var s health.ClusterStatus

@@ -39,6 +39,8 @@ const role = fsm.SchedulerLeader
 type World struct {
 	*fleet.Fleet
 
+	exe string // the product
+
 	mu    sync.Mutex
 	acked []string // runs of the traffic that a daemon acknowledged
 }
@@ -55,7 +57,7 @@ func Start(t testing.TB, o fleet.Options) *World {
 		t.Logf("logs are kept in %s", dir)
 	}
 	require.NoError(t, err)
-	w := &World{Fleet: f}
+	w := &World{Fleet: f, exe: o.Binary}
 	t.Cleanup(func() {
 		stop, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
