@@ -68,13 +68,14 @@ func TestRoutes(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.grow(1)
 		r := f.nodes[0].registrar
+		ctx := access.WithCaller(t.Context(), access.NewCaller(access.ByToken, "ops", "token-1"))
 		serve := func(pattern, body string) *httptest.ResponseRecorder {
 			for _, route := range Routes(r) {
 				require.Equal(t, http.MethodPost, route.Method)
 				require.Equal(t, access.ClusterManage, route.Permission)
 				if route.Pattern == pattern {
 					w := httptest.NewRecorder()
-					route.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, pattern, strings.NewReader(body)).WithContext(t.Context()))
+					route.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodPost, pattern, strings.NewReader(body)).WithContext(ctx))
 					return w
 				}
 			}
@@ -104,5 +105,8 @@ func TestRoutes(t *testing.T) {
 		// Every act is on record, with what became of it.
 		require.Equal(t, []string{"refused", "accepted"}, f.audit.outcomes("cluster.promote"))
 		require.Len(t, f.audit.outcomes("cluster.add"), 4)
+		for _, row := range f.audit.rows {
+			require.Equal(t, "token:ops", row.Actor, row.Action)
+		}
 	})
 }
