@@ -32,6 +32,7 @@ type Exit struct {
 	Signal string // the signal that ended it, if one did
 	Step   string // the name of that step
 	Limit  string // why the task was killed although nobody asked for it: the limit it broke
+	Late   bool   // it was killed because its Lifeline's deadline had passed
 	Err    error  // it could not be started
 }
 

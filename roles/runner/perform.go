@@ -40,7 +40,7 @@ func (a *Agent) perform(ctx context.Context, at *attempt) (res result) {
 		return unfetched(err)
 	}
 	res = result{began: true, Exit: a.cfg.Executor.Run(ctx, a.taskOf(at, w), out)}
-	if res.Err != nil || res.Limit != "" || res.Code == nil || *res.Code != 0 || ctx.Err() != nil {
+	if res.Err != nil || res.Limit != "" || res.Late || res.Code == nil || *res.Code != 0 || ctx.Err() != nil {
 		return res
 	}
 	err = a.storeAll(ctx, at, w)
@@ -84,6 +84,9 @@ func (a *Agent) taskOf(at *attempt, w workspace) Task {
 //	cancelled             Complete(cancelled)
 //	deadline, stopping,   Release: the attempt has no result, the job is queued again
 //	dropped
+//
+// The deadline is kept twice, by the agent and by the task's supervisor: the one
+// that is first makes the cause, the other finds the task dead.
 func reportOf(lease string, x result, cause error, took time.Duration) Message {
 	release := func(reason string) Message {
 		return Message{Release: &Release{Lease: lease, Reason: clip(reason, MaxReason), Started: x.began}}
@@ -94,6 +97,8 @@ func reportOf(lease string, x result, cause error, took time.Duration) Message {
 		c.Outcome, c.Reason = Cancelled, errCancelled.Error()
 	case cause != nil && !errors.Is(cause, errTimeout):
 		return release(cause.Error())
+	case cause == nil && x.Late:
+		return release(errDeadline.Error())
 	case x.waited != nil && !x.began:
 		return release(x.waited.Error())
 	case x.waited != nil:

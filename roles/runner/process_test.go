@@ -3,6 +3,7 @@ package runner_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -197,7 +198,7 @@ func TestSupervisorIsAttacked(t *testing.T) {
 	})
 }
 
-// agentProcess plays an agent in a process of its own: it runs a task whose lease lasts 2 s.
+// agentProcess plays an agent in a process of its own: it runs a task whose lease lasts 5 s.
 func agentProcess(t *testing.T, script string) (*exec.Cmd, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -209,9 +210,13 @@ func agentProcess(t *testing.T, script string) (*exec.Cmd, string) {
 
 // playAgent is the other side of agentProcess.
 func playAgent(dir string) {
-	processes().Run(context.Background(), runner.Task{
-		Steps: []runner.Step{{Argv: []string{"sh", "script"}}}, Dir: dir, Life: runner.NewLifeline(time.Now().Add(2 * time.Second)),
+	end := processes().Run(context.Background(), runner.Task{
+		Steps: []runner.Step{{Argv: []string{"sh", "script"}}}, Dir: dir, Life: runner.NewLifeline(time.Now().Add(5 * time.Second)),
 	}, &bytes.Buffer{})
+	if !end.Late {
+		fmt.Fprintf(os.Stderr, "the task did not end at its deadline: %+v\n", end)
+		os.Exit(1)
+	}
 }
 
 const escapes = `setsid sh -c '(setsid sleep 300 & echo $! > own)'; until [ -s own ]; do sleep 0.01; done; echo $$ $(cat own) > pids; exec sleep 300`

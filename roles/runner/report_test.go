@@ -31,6 +31,7 @@ func TestReports(t *testing.T) {
 		"waits to store":   {end: result{Exit: Exit{Code: &zero}, began: true, waited: away}, cause: errTimeout, outcome: Errored, reason: "FY-CAS-001 away"},
 		"cancelled":        {end: result{Exit: Exit{Signal: "killed"}}, cause: errCancelled, outcome: Cancelled, reason: "cancelled"},
 		"own deadline":     {end: result{Exit: Exit{Signal: "killed"}, began: true}, cause: errDeadline, reason: "could not be extended"},
+		"late, seen first": {end: result{Exit: Exit{Signal: "killed", Late: true}, began: true}, reason: "could not be extended"},
 		"agent stops":      {end: result{Exit: Exit{Signal: "killed"}, began: true}, cause: errStopping, reason: "stopping"},
 		"lease is another": {end: result{Exit: Exit{Signal: "killed"}}, cause: errDropped, reason: "no longer"},
 	} {

@@ -57,6 +57,7 @@ type supervisorEnd struct {
 	Step   string `json:"step,omitempty"`  // the step that ended so
 	Err    string `json:"err,omitempty"`   // a step could not be started
 	Limit  string `json:"limit,omitempty"` // the bound that the tree broke
+	Late   bool   `json:"late,omitempty"`  // the deadline passed
 }
 
 // Supervise is the whole life of a supervisor process; main calls it and exits.
@@ -180,6 +181,7 @@ func (s *supervisor) run(orders <-chan supervisorOrder) {
 				s.kill("")
 			}
 		case <-deadline.C:
+			s.end.Late = s.end.Late || !s.dying
 			s.kill("")
 		case <-grace.C:
 			s.kill("")
@@ -288,7 +290,7 @@ func (s *supervisor) kill(limit string) {
 
 // exit makes an Exit of the last report.
 func (e supervisorEnd) exit() Exit {
-	x := Exit{Code: e.Code, Signal: e.Signal, Step: e.Step, Limit: e.Limit}
+	x := Exit{Code: e.Code, Signal: e.Signal, Step: e.Step, Limit: e.Limit, Late: e.Late}
 	if e.Err != "" {
 		x.Err = errors.New(e.Err)
 	}
