@@ -32,7 +32,10 @@ const (
 
 // startFleet runs a fleet with the shipped timers and no fsync in PostgreSQL;
 // Raft's own log is always synced.
-func startFleet(b *testing.B) *fleet.Fleet {
+func startFleet(b *testing.B) *fleet.Fleet { return startFleetOn(b, false) }
+
+// startFleetOn runs a fleet with the shipped timers, on a durable PostgreSQL or on a fast one.
+func startFleetOn(b *testing.B, durable bool) *fleet.Fleet {
 	b.Helper()
 	bin := os.Getenv("FORGEYARD_BIN")
 	if bin == "" {
@@ -44,7 +47,7 @@ func startFleet(b *testing.B) *fleet.Fleet {
 	require.NoError(b, err)
 	ctx, cancel := context.WithTimeout(context.Background(), trialBound)
 	defer cancel()
-	f, err := fleet.Start(ctx, fleet.Options{Dir: dir, Binary: bin, Trace: true})
+	f, err := fleet.Start(ctx, fleet.Options{Dir: dir, Binary: bin, Trace: true, Fsync: durable})
 	require.NoError(b, err)
 	b.Cleanup(func() {
 		stop, cancel := context.WithTimeout(context.Background(), trialBound)
