@@ -12,8 +12,10 @@ import (
 
 // TestJobPlane is one fleet for all, for its start costs more than most of what
 // is done to it. The client of the events listens all the time; an agent is cut
-// off while the pipeline runs on the others.
+// off while the pipeline runs on the others. No time is asserted here, so that it
+// may run beside TestLostAgents, which mostly waits.
 func TestJobPlane(t *testing.T) {
+	t.Parallel()
 	const agents, slots = 3, 3
 	const canary = "f00tpr1nt"
 	w := scenario.Start(t, fleet.Options{Agents: agents, Slots: slots})
@@ -38,7 +40,8 @@ func TestJobPlane(t *testing.T) {
 		{"cancel", func(t testing.TB) { scenario.CancelTree(t, w) }},
 		{"rest", func(t testing.TB) { scenario.RestAgent(t, w, "agent-1") }},
 		{"store away", func(t testing.TB) { scenario.StoreAway(t, w) }},
-		{"canary", func(t testing.TB) { scenario.Canary(t, w, canary) }},
+		{"RunAddsNoRaftEntries", func(t testing.TB) { scenario.NoEntries(t, w, canary) }},
+		{"CanaryStringsNeverInRaftFiles", func(t testing.TB) { scenario.Canary(t, w, canary) }},
 		{"nobody schedules", func(t testing.TB) { scenario.WhyNobodySchedules(t, w) }},
 	} {
 		listener.Cut()
@@ -52,6 +55,7 @@ func TestJobPlane(t *testing.T) {
 
 // TestLostAgents has leases of 12 s, so that an agent loses one while it is watched.
 func TestLostAgents(t *testing.T) {
+	t.Parallel()
 	w := scenario.Start(t, fleet.Options{Nodes: 1, Agents: 2, Env: []string{scenario.LeaseEnv}})
 	scenario.KillAgent(t, w)
 	scenario.PauseAgent(t, w)
