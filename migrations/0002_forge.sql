@@ -121,8 +121,9 @@ CREATE TABLE forge.leases (
 
 -- One active lease a job, whatever else goes wrong (§38): this holds even with fencing off.
 CREATE UNIQUE INDEX leases_one_active ON forge.leases (job_id) WHERE state = 'active';
--- Also what the expiry scan walks: expires_at stays out of every index, so that heartbeats are HOT updates.
-CREATE INDEX leases_active_by_agent ON forge.leases (agent_id) WHERE state = 'active';
+-- Also what the expiry scan walks: expires_at stays out of every index, so that heartbeats are HOT updates. The id is in
+-- it because statements look for a lease by both: a plan that takes this index must not read all leases of the agent.
+CREATE INDEX leases_active_by_agent ON forge.leases (agent_id, id) WHERE state = 'active';
 
 -- The order to hand a lease to its agent. Leader-owned: the row's making, epoch, generation (the
 -- issuer's, re-stamped by a new leader) and the move of state to 'void'. The rest is the daemons'.
@@ -140,7 +141,7 @@ CREATE TABLE forge.dispatch (
     CONSTRAINT dispatch_delivered CHECK (state <> 'delivered' OR delivered_at IS NOT NULL)
 );
 
-CREATE INDEX dispatch_open ON forge.dispatch (agent_id) WHERE state = 'open';
+CREATE INDEX dispatch_open ON forge.dispatch (agent_id, lease_id) WHERE state = 'open';
 
 -- The last moment at which a scheduler was active. Leader-owned.
 CREATE TABLE forge.tick (

@@ -66,7 +66,7 @@ WITH taken AS (
      FOR UPDATE OF d SKIP LOCKED)
 UPDATE forge.dispatch d SET claimed_by = taken.link, claimed_at = coordination.clock()
   FROM taken, forge.leases l, forge.jobs j, forge.runs r
- WHERE d.lease_id = taken.lease_id AND l.id = d.lease_id AND l.state = 'active' AND l.cancel_requested_at IS NULL
+ WHERE d.lease_id = taken.lease_id AND l.id = d.lease_id AND l.state IS NOT DISTINCT FROM 'active' AND l.cancel_requested_at IS NULL
    AND j.id = l.job_id AND r.id = j.run_id
 RETURNING d.agent_id, d.lease_id::text, d.generation, d.epoch, j.run_id, j.id, l.attempt, j.steps, j.env, j.timeout_ms,
           coalesce('sha256:' || encode(r.source, 'hex'), ''), j.outputs, CASE WHEN j.needs = '{}' THEN '[]' ELSE ` + inputsSQL + ` END`

@@ -132,11 +132,11 @@ func (w *work) queueCompletions(b *pgx.Batch) {
 	b.Queue(completeSQL, of.ids, of.agents, outcomes, codes, took, tails, reasons, logs).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var id string
-			var done, now bool
-			if err := rows.Scan(&id, &done, &now); err != nil {
+			var now bool
+			if err := rows.Scan(&id, &now); err != nil {
 				return err
 			}
-			w.settled[id] = done
+			w.settled[id] = true
 			if now {
 				w.freed = true
 				w.ended[outcomeOf[id]]++

@@ -2,19 +2,23 @@
 
 package runner
 
+// A row that is looked for by its id is compared with IS NOT DISTINCT FROM where an equality would match the condition
+// of a partial index: while few rows are in that state the planner takes such an index for as good as the key, and reads
+// all of it for each row of the batch once they are many.
+
 const lockLeasesSQL = `
 SELECT FROM forge.leases l JOIN unnest($1::text[]::uuid[], $2::text[]) AS m(id, agent) ON l.id = m.id AND l.agent_id = m.agent
  ORDER BY l.id FOR NO KEY UPDATE OF l`
 
 const lockOrdersSQL = `
 SELECT FROM forge.dispatch d JOIN unnest($1::text[]::uuid[], $2::text[]) AS m(id, agent) ON d.lease_id = m.id AND d.agent_id = m.agent
- WHERE d.state = 'open' ORDER BY d.lease_id FOR NO KEY UPDATE OF d`
+ WHERE d.state IS NOT DISTINCT FROM 'open' ORDER BY d.lease_id FOR NO KEY UPDATE OF d`
 
 const beatSQL = `
 UPDATE forge.leases l SET heartbeat_at = coordination.clock(), progress = greatest(l.progress, m.bytes), note = m.note,
        expires_at = greatest(l.expires_at, coordination.clock() + $5::interval)
   FROM unnest($1::text[]::uuid[], $2::text[], $3::bigint[], $4::text[]) AS m(id, agent, bytes, note)
- WHERE l.id = m.id AND l.agent_id = m.agent AND l.state = 'active'
+ WHERE l.id = m.id AND l.agent_id = m.agent AND l.state IS NOT DISTINCT FROM 'active'
 RETURNING l.id::text`
 
 // A lease is accepted by one process of its agent and by no other, not even in
@@ -27,16 +31,16 @@ WITH m AS MATERIALIZED (
   UPDATE forge.leases l SET session = m.session, accepted_at = coalesce(l.accepted_at, coordination.clock()), heartbeat_at = coordination.clock(),
          expires_at = CASE WHEN l.cancel_requested_at IS NULL THEN greatest(l.expires_at, coordination.clock() + $4::interval)
                            ELSE least(l.expires_at, coordination.clock()) END
-    FROM m WHERE l.id = m.id AND l.agent_id = m.agent AND l.state = 'active' AND (l.session IS NULL OR l.session = m.session)
+    FROM m WHERE l.id = m.id AND l.agent_id = m.agent AND l.state IS NOT DISTINCT FROM 'active' AND (l.session IS NULL OR l.session = m.session)
   RETURNING l.id, l.cancel_requested_at IS NULL AS granted), sent AS (
   UPDATE forge.dispatch d SET state = 'delivered', delivered_at = coordination.clock()
-    FROM mine WHERE d.lease_id = mine.id AND d.state = 'open')
+    FROM mine WHERE d.lease_id = mine.id AND d.state IS NOT DISTINCT FROM 'open')
 SELECT id::text FROM mine WHERE granted`
 
 const rereadSQL = `
 UPDATE forge.dispatch d SET claimed_by = NULL, claimed_at = NULL
   FROM unnest($1::text[]::uuid[], $2::text[], $3::text[]) AS m(id, agent, link)
- WHERE d.lease_id = m.id AND d.agent_id = m.agent AND d.state = 'open' AND d.claimed_by = m.link`
+ WHERE d.lease_id = m.id AND d.agent_id = m.agent AND d.state IS NOT DISTINCT FROM 'open' AND d.claimed_by = m.link`
 
 // againSQL tells whether a failed attempt of job j, which ended as e, is
 // repeated: after 1 s, and twice as long each further time, up to 60 s.
@@ -56,7 +60,7 @@ WITH m AS MATERIALIZED (
     JOIN forge.leases l ON l.id = m.id AND l.agent_id = m.agent), e AS (
   UPDATE forge.leases l SET state = 'done', ended_at = coordination.clock(), outcome = m.outcome, exit_code = m.code, duration_ms = m.took,
          output_tail = m.tail, reason = m.reason, note = '', log_final = l.log_final OR l.log_bytes >= m.log
-    FROM m WHERE l.id = m.id AND l.agent_id = m.agent AND l.state = 'active'
+    FROM m WHERE l.id = m.id AND l.agent_id = m.agent AND l.state IS NOT DISTINCT FROM 'active'
   RETURNING l.id, l.job_id, l.outcome, l.reason), j AS (
   UPDATE forge.jobs j
      SET state = CASE WHEN e.outcome = 'succeeded' THEN 'succeeded' WHEN ` + againSQL + ` THEN 'backoff'
@@ -71,10 +75,10 @@ WITH m AS MATERIALIZED (
   SELECT run_id, name, state = 'succeeded' AS ok FROM j WHERE needed AND state <> 'backoff'), hit AS (
   SELECT d.id, count(*)::integer AS n, bool_and(told.ok) AS ok
     FROM told JOIN forge.jobs d ON d.run_id = told.run_id AND d.state = 'blocked' AND told.name = ANY (d.needs) GROUP BY d.id), held AS (
-  SELECT d.id FROM forge.jobs d WHERE d.id IN (SELECT id FROM hit) AND d.state = 'blocked' ORDER BY d.id FOR NO KEY UPDATE), needs AS (
+  SELECT d.id FROM forge.jobs d WHERE d.id IN (SELECT id FROM hit) AND d.state IS NOT DISTINCT FROM 'blocked' ORDER BY d.id FOR NO KEY UPDATE), needs AS (
   UPDATE forge.jobs d SET unmet = CASE WHEN d.unmet < 0 OR NOT hit.ok THEN -1 ELSE d.unmet - hit.n END
-    FROM hit JOIN held USING (id) WHERE d.id = hit.id AND d.state = 'blocked')
-SELECT m.id::text, e.id IS NOT NULL OR m.was = 'done', e.id IS NOT NULL FROM m LEFT JOIN e ON e.id = m.id`
+    FROM hit JOIN held USING (id) WHERE d.id = hit.id AND d.state IS NOT DISTINCT FROM 'blocked')
+SELECT id::text, true FROM e UNION ALL SELECT id::text, false FROM m WHERE was = 'done'`
 
 // A release gives a lease up at once by ending its time; the fenced expiry loop
 // does the rest. The tick may add time to it, which only delays that. It is an
@@ -85,7 +89,7 @@ WITH m AS MATERIALIZED (
     FROM unnest($1::text[]::uuid[], $2::text[], $3::text[]) AS m(id, agent, reason) JOIN forge.leases l ON l.id = m.id AND l.agent_id = m.agent), given AS (
   UPDATE forge.leases l SET expires_at = least(l.expires_at, coordination.clock()), reason = m.reason, note = '',
          accepted_at = coalesce(l.accepted_at, coordination.clock()), heartbeat_at = coordination.clock()
-    FROM m WHERE l.id = m.id AND l.state = 'active')
+    FROM m WHERE l.id = m.id AND l.state IS NOT DISTINCT FROM 'active')
 SELECT id::text, was <> 'done' FROM m`
 
 // Of the agents that sent a heartbeat those come back whose link it is.

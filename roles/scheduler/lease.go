@@ -21,6 +21,7 @@ import (
 // longer carries, and one whose row another transaction holds, is skipped. A
 // stale plan so makes fewer leases, never wrong ones. Attempt, lease and order
 // change together or not at all; epoch and generation are the fence's by default (§92).
+// The state is not compared by "=", or the planner may take the index of the queue for that of the id.
 const leaseSQL = `
 WITH offered AS MATERIALIZED (
   SELECT o.job, o.agent, o.lease, o.n, row_number() OVER (PARTITION BY o.agent ORDER BY o.n) AS nth
@@ -28,7 +29,7 @@ WITH offered AS MATERIALIZED (
   SELECT f.id, f.labels, f.free FROM (` + freeSQL + ` AND a.id = ANY ($3)) f), picked AS (
   SELECT j.id, o.agent, o.lease, o.n
     FROM offered o JOIN room r ON r.id = o.agent AND o.nth <= r.free JOIN forge.jobs j ON j.id = o.job
-   WHERE j.state = 'queued' AND j.attempt < j.attempt_limit AND j.cancel_requested_at IS NULL AND j.labels <@ r.labels
+   WHERE j.state IS NOT DISTINCT FROM 'queued' AND j.attempt < j.attempt_limit AND j.cancel_requested_at IS NULL AND j.labels <@ r.labels
      FOR UPDATE OF j SKIP LOCKED), taken AS (
   UPDATE forge.jobs j SET state = 'leased', attempt = j.attempt + 1
     FROM picked p WHERE j.id = p.id

@@ -27,9 +27,9 @@ UPDATE forge.dispatch d SET epoch = coordination.fenced_epoch(), generation = co
 // An open order whose lease has ended is nobody's to deliver.
 const voidSQL = `
 WITH dead AS (
-  SELECT d.lease_id FROM forge.dispatch d JOIN forge.leases l ON l.id = d.lease_id
-   WHERE d.state = 'open' AND l.state <> 'active'
-   ORDER BY d.lease_id FOR UPDATE OF d)
+  SELECT d.lease_id FROM forge.dispatch d
+   WHERE d.state = 'open' AND (SELECT l.state FROM forge.leases l WHERE l.id = d.lease_id) <> 'active'
+   ORDER BY d.lease_id FOR UPDATE)
 UPDATE forge.dispatch d SET state = 'void' FROM dead WHERE d.lease_id = dead.lease_id`
 
 // Queued jobs are counted kind by kind, up to $2 of each: a million of them must

@@ -12,14 +12,14 @@ const readySQL = `
 WITH ready AS (
   SELECT id FROM forge.jobs WHERE state = 'blocked' AND unmet = 0 AND cancel_requested_at IS NULL
    ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED)
-UPDATE forge.jobs j SET state = 'queued', queued_at = coordination.clock() FROM ready WHERE j.id = ready.id AND j.state = 'blocked'`
+UPDATE forge.jobs j SET state = 'queued', queued_at = coordination.clock() FROM ready WHERE j.id = ready.id AND j.state IS NOT DISTINCT FROM 'blocked'`
 
 const dueSQL = `
 WITH due AS (
   SELECT id FROM forge.jobs
    WHERE state = 'backoff' AND not_before <= (SELECT coordination.clock()) AND cancel_requested_at IS NULL
    ORDER BY not_before LIMIT $1 FOR UPDATE SKIP LOCKED)
-UPDATE forge.jobs j SET state = 'queued', queued_at = coordination.clock(), not_before = NULL FROM due WHERE j.id = due.id AND j.state = 'backoff'`
+UPDATE forge.jobs j SET state = 'queued', queued_at = coordination.clock(), not_before = NULL FROM due WHERE j.id = due.id AND j.state IS NOT DISTINCT FROM 'backoff'`
 
 func (s *Scheduler) queueReady(b *pgx.Batch) {
 	b.Queue(readySQL, s.cfg.BatchSize)

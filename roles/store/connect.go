@@ -46,6 +46,11 @@ func (s *Store) pool(ctx context.Context, kind, dsn string, size, idle int) (*pg
 		"idle_in_transaction_session_timeout": milliseconds(idleInTxTimeout),
 		// The fence refuses every other level; a database default must not decide it.
 		"default_transaction_isolation": "read committed",
+		// A prepared statement keeps its plan until the tables are analysed again. Made while they were empty, as at a
+		// first start, it would read them whole for each row of a batch when the first thousand jobs come: rather always
+		// an index. What has none pays an imagined cost for it, which must not start the compiler.
+		"enable_seqscan": "off",
+		"jit":            "off",
 	} {
 		if _, ok := cfg.ConnConfig.RuntimeParams[name]; !ok {
 			cfg.ConnConfig.RuntimeParams[name] = value
