@@ -38,7 +38,7 @@ const stuckBound = 10 * time.Second
 // nothing of them runs. When ctx ends the step gets SIGTERM and the whole tree,
 // after the grace, SIGKILL. What the steps leave behind is killed at their end.
 func (p Process) Run(ctx context.Context, t Task, output io.Writer) Exit {
-	s, err := p.start(t)
+	s, err := p.start()
 	if err != nil {
 		return Exit{Err: err}
 	}
@@ -51,11 +51,14 @@ type supervised struct {
 	output  *os.File
 	reports *os.File
 	orders  *orders
+	ended   chan struct{} // closed once err is set
+	err     error
 }
 
-func (p Process) start(t Task) (_ *supervised, err error) {
-	if len(p.Supervisor) == 0 || len(t.Steps) == 0 {
-		return nil, errors.New("start: no supervisor command, or no step")
+// start starts a supervisor that waits to be told what to run.
+func (p Process) start() (_ *supervised, err error) {
+	if len(p.Supervisor) == 0 {
+		return nil, errors.New("start: no supervisor command")
 	}
 	var opened []*os.File
 	pipe := func() (r, w *os.File) {
@@ -72,7 +75,7 @@ func (p Process) start(t Task) (_ *supervised, err error) {
 	reportsR, reportsW := pipe()
 	if err == nil {
 		cmd := exec.Command(p.Supervisor[0], p.Supervisor[1:]...)
-		cmd.Dir = t.Dir
+		cmd.Dir = "/"                      // it goes to the task's directory itself
 		cmd.Env = []string{"GOMAXPROCS=2"} // nothing of the agent's environment: its descendants could read it
 		cmd.Stdout, cmd.Stderr = outW, os.Stderr
 		cmd.ExtraFiles = []*os.File{ordersR, reportsW} // ordersFD, reportsFD
@@ -81,13 +84,25 @@ func (p Process) start(t Task) (_ *supervised, err error) {
 			for _, f := range []*os.File{outW, ordersR, reportsW} {
 				_ = f.Close() // the supervisor has its own copy
 			}
-			return &supervised{cmd: cmd, output: outR, reports: reportsR, orders: newOrders(ordersW)}, nil
+			s := &supervised{cmd: cmd, output: outR, reports: reportsR, orders: newOrders(ordersW), ended: make(chan struct{})}
+			go func() { // ends with the process; wait and discard wait for it
+				defer close(s.ended)
+				s.err = cmd.Wait()
+			}()
+			return s, nil
 		}
 	}
 	for _, f := range opened {
 		_ = f.Close()
 	}
 	return nil, fmt.Errorf("start the supervisor: %w", err)
+}
+
+// discard ends a supervisor that was given nothing to run.
+func (s *supervised) discard() {
+	s.orders.close()
+	<-s.ended
+	_, _ = s.output.Close(), s.reports.Close()
 }
 
 func (s *supervised) wait(ctx context.Context, p Process, t Task, output io.Writer) Exit {
@@ -103,14 +118,12 @@ func (s *supervised) wait(ctx context.Context, p Process, t Task, output io.Writ
 	parts.Go(func() { _, _ = io.Copy(output, s.output) }) // ends when nothing of the tree holds the pipe, or it is closed below
 	var end *supervisorEnd
 	parts.Go(func() { end = s.listen(t.Life) })
-	ended := make(chan struct{})
-	parts.Go(func() { s.stopOn(ctx, p.Grace, ended) })
+	parts.Go(func() { s.stopOn(ctx, p.Grace) })
 
-	err := s.cmd.Wait()
-	close(ended)
+	<-s.ended
 	s.orders.close()
 	var left error
-	if err != nil {
+	if s.err != nil {
 		// Its descendants have been given to some other process; all that still tells them is their environment.
 		left = killMarked(t.Lease, stuckBound)
 	}
@@ -120,7 +133,7 @@ func (s *supervised) wait(ctx context.Context, p Process, t Task, output io.Writ
 	late.Stop()
 	_, _ = s.output.Close(), s.reports.Close()
 	if end == nil {
-		return Exit{Err: fmt.Errorf("its supervisor ended early: %w", errors.Join(err, left, errors.New(s.cmd.ProcessState.String())))}
+		return Exit{Err: fmt.Errorf("its supervisor ended early: %w", errors.Join(s.err, left, errors.New(s.cmd.ProcessState.String())))}
 	}
 	return end.exit()
 }
@@ -145,9 +158,9 @@ func (s *supervised) listen(life *Lifeline) (end *supervisorEnd) {
 }
 
 // stopOn makes the supervisor kill its tree once ctx ends.
-func (s *supervised) stopOn(ctx context.Context, grace time.Duration, ended <-chan struct{}) {
+func (s *supervised) stopOn(ctx context.Context, grace time.Duration) {
 	select {
-	case <-ended:
+	case <-s.ended:
 		return
 	case <-ctx.Done():
 	}
@@ -162,7 +175,7 @@ func (s *supervised) stopOn(ctx context.Context, grace time.Duration, ended <-ch
 	t := time.NewTimer(grace + stuckBound)
 	defer t.Stop()
 	select {
-	case <-ended:
+	case <-s.ended:
 	case <-t.C:
 		_ = s.cmd.Process.Kill()
 	}

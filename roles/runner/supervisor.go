@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -75,7 +76,9 @@ func Supervise() error {
 
 	in := json.NewDecoder(os.NewFile(ordersFD, "orders"))
 	var first supervisorOrder
-	if err := in.Decode(&first); err != nil {
+	if err := in.Decode(&first); errors.Is(err, io.EOF) {
+		return nil // the agent had nothing more to run, or is gone
+	} else if err != nil {
 		return fmt.Errorf("supervisor: an agent starts this command and tells it what to do: %w", err)
 	}
 	if first.Begin == nil {

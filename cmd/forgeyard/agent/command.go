@@ -53,7 +53,9 @@ func Command(build string) *cobra.Command {
 				cfg.Endpoints[i], cfg.Endpoints[j] = cfg.Endpoints[j], cfg.Endpoints[i]
 			})
 			// The link in /proc stays true when the binary is replaced under a running agent.
-			cfg.Executor = runner.Process{Supervisor: []string{"/proc/self/exe", cmd.Name(), superviseName}, Limits: limits}
+			processes := runner.NewPrestarted(runner.Process{Supervisor: []string{"/proc/self/exe", cmd.Name(), superviseName}, Limits: limits})
+			defer processes.Close()
+			cfg.Executor = processes
 			cfg.Dialer = runner.QUIC{Endpoint: endpoint}
 			a, err := runner.NewAgent(cfg)
 			if err != nil {
