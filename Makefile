@@ -39,9 +39,7 @@ bench: build postgres ## figures, measured side by side (never asserted)
 fuzz: ## every fuzz target for FUZZ_TIME each
 	@.ci/fuzz $(FUZZ_TIME)
 
-chaos: build postgres ## faults by seed for CHAOS_MINUTES; SEED=n replays one
-	FORGEYARD_BIN=$(CURDIR)/$(BIN) FORGEYARD_CHAOS_MINUTES=$(CHAOS_MINUTES) FORGEYARD_CHAOS_SEED=$(SEED) \
-	  go run ./testkit/withpg -- go test -tags=hashicorpmetrics,chaos -count=1 -v -timeout 59m -run '^TestChaos' ./testkit/chaos/...
-	FORGEYARD_CHAOS_ROUNDS=100 FORGEYARD_CHAOS_SEED=$(SEED) go test -count=1 -v -timeout 5m ./testkit/actorchaos
+chaos: build postgres ## faults by seed for CHAOS_MINUTES in all; SEED=n replays a draw
+	@FORGEYARD_BIN=$(CURDIR)/$(BIN) go run ./testkit/withpg -- .ci/chaos $(CHAOS_MINUTES) $(SEED)
 
 precommit: test ## what to run before a commit

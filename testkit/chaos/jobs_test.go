@@ -66,7 +66,7 @@ func TestChaosJobs(t *testing.T) {
 		pipelines*JobsOfAPipeline, submitted.Round(time.Second), broken.Round(time.Second), total.Round(time.Second), float64(pipelines*JobsOfAPipeline)/total.Seconds())
 
 	a := newAccounts(t, w, c, n)
-	a.checkAll(pipelines)
+	a.checkAll(pipelines, 0)
 	a.checkFaults(minutes)
 }
 
