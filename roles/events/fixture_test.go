@@ -63,6 +63,18 @@ func (p *plane) write(run string, n int) {
 	require.NoError(p, err)
 }
 
+// prune cuts the outbox as retention does.
+func (p *plane) prune() {
+	p.Helper()
+	_, err := p.super.Exec(p.Context(), `ALTER TABLE forge.outbox DISABLE TRIGGER outbox_pruned; DELETE FROM forge.outbox; ALTER TABLE forge.outbox ENABLE TRIGGER outbox_pruned`)
+	require.NoError(p, err)
+}
+
+// database runs batches by what stands here instead of in one go.
+type database func(ctx context.Context, fill func(*pgx.Batch)) error
+
+func (d database) Batch(ctx context.Context, fill func(*pgx.Batch)) error { return d(ctx, fill) }
+
 // daemon is a hub with its bus behind an HTTP server.
 type daemon struct {
 	*httptest.Server
@@ -72,9 +84,14 @@ type daemon struct {
 
 func (p *plane) daemon() *daemon {
 	p.Helper()
+	return p.daemonOn(p.store)
+}
+
+func (p *plane) daemonOn(db events.Database) *daemon {
+	p.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(p.Context()))
 	d := &daemon{bus: events.NewBus()}
-	d.hub = events.NewHub(p.store, d.bus, nil)
+	d.hub = events.NewHub(db, d.bus, nil)
 	over := make(chan error, 1)
 	go func() { over <- d.hub.Run(ctx) }()
 	mux := http.NewServeMux()

@@ -95,9 +95,13 @@ func (h *Hub) look(ctx context.Context) time.Duration {
 			return failedIn
 		}
 		h.mu.Lock()
-		if page.Gap { // another history, or nobody looked for days: clients find their own way
+		switch {
+		case h.upto != after: // emptied meanwhile: what was read does not follow what the ring holds
+			h.mu.Unlock()
+			continue
+		case page.Gap: // another history, or nobody looked for days: clients find their own way
 			h.ring, h.from, h.upto = nil, page.Next, page.Next
-		} else {
+		default:
 			h.keep(page)
 		}
 		if page.Gap || len(page.Events) > 0 {
@@ -123,20 +127,24 @@ func (h *Hub) keep(page Page) {
 	}
 }
 
-// follow counts a client in; leave counts it out.
-func (h *Hub) follow() (leave func()) {
+// follow counts a client in; leave counts it out. ok is false, and leave nil,
+// when MaxClients follow already.
+func (h *Hub) follow() (leave func(), ok bool) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.clients >= MaxClients {
+		return nil, false
+	}
 	h.clients++
 	if h.clients == 1 { // nobody has looked for a while: begin where the outbox ends now
 		h.ring, h.from, h.upto = nil, Cursor{}, Cursor{}
 	}
-	h.mu.Unlock()
 	h.ask()
 	return func() {
 		h.mu.Lock()
 		h.clients--
 		h.mu.Unlock()
-	}
+	}, true
 }
 
 // recent returns what the ring holds after a cursor, and a channel that closes

@@ -41,14 +41,19 @@ type Page struct {
 const readSQL = `
 SELECT o.xid::text::bigint, o.seq, o.at, o.kind, coalesce(o.run_id, ''), coalesce(o.job_id, ''), o.data
   FROM forge.outbox o
- WHERE (o.xid, o.seq) > ($1::text::xid8, $2::bigint) AND o.xid < pg_snapshot_xmin(pg_current_snapshot())
-   AND ($3 = '' OR o.run_id = $3)
- ORDER BY o.xid, o.seq LIMIT $4`
+ WHERE (o.xid, o.seq) > ($1::text::xid8, $2::bigint) AND o.xid < pg_snapshot_xmin(pg_current_snapshot())`
+
+// Two statements, so that each has its plan: a run's events are found by its index.
+const (
+	readAllSQL = readSQL + ` ORDER BY o.xid, o.seq LIMIT $3`
+	readRunSQL = readSQL + ` AND o.run_id = $4 ORDER BY o.xid, o.seq LIMIT $3`
+)
 
 const headSQL = `
 SELECT coordination.system_identifier(), coordination.timeline(), pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
-       f.xid::text::bigint, f.seq, EXISTS (SELECT FROM forge.outbox o WHERE o.xid >= pg_snapshot_xmin(pg_current_snapshot()))
-  FROM forge.outbox_floor f`
+       EXISTS (SELECT FROM forge.outbox o WHERE o.xid >= pg_snapshot_xmin(pg_current_snapshot()))`
+
+const floorSQL = `SELECT xid::text::bigint, seq FROM forge.outbox_floor`
 
 // place is where the outbox begins and ends for a reader at this moment.
 type place struct {
@@ -59,14 +64,20 @@ type place struct {
 
 func queueHead(b *pgx.Batch, p *place) {
 	b.Queue(headSQL).QueryRow(func(row pgx.Row) error {
-		var xmin, floor int64
-		if err := row.Scan(&p.head.System, &p.head.Timeline, &xmin, &floor, &p.floor.Seq, &p.pending); err != nil {
-			return err
-		}
-		p.floor.System, p.floor.Timeline = p.head.System, p.head.Timeline
+		var xmin int64
+		err := row.Scan(&p.head.System, &p.head.Timeline, &xmin, &p.pending)
 		p.head.XID, p.head.Seq = uint64(xmin-1), math.MaxInt64
-		p.floor.XID = uint64(floor)
-		return nil
+		return err
+	})
+}
+
+// queueFloor comes after queueHead.
+func queueFloor(b *pgx.Batch, p *place) {
+	b.Queue(floorSQL).QueryRow(func(row pgx.Row) error {
+		var xid int64
+		err := row.Scan(&xid, &p.floor.Seq)
+		p.floor.System, p.floor.Timeline, p.floor.XID = p.head.System, p.head.Timeline, uint64(xid)
+		return err
 	})
 }
 
@@ -84,7 +95,10 @@ func Floor(ctx context.Context, db Database) (Cursor, error) {
 
 func where(ctx context.Context, db Database) (place, error) {
 	var p place
-	err := db.Batch(ctx, func(b *pgx.Batch) { queueHead(b, &p) })
+	err := db.Batch(ctx, func(b *pgx.Batch) {
+		queueHead(b, &p)
+		queueFloor(b, &p)
+	})
 	if err != nil {
 		return place{}, fmt.Errorf("read the outbox: %w", err)
 	}
@@ -92,14 +106,19 @@ func where(ctx context.Context, db Database) (place, error) {
 }
 
 // Read returns at most limit events after a cursor, of one run or, with "", of
-// all. The head is read first: a row that appears between the two statements is
-// beyond it and taken the next time.
+// all. The head is read first, for a row that appears meanwhile lies beyond it and
+// is taken the next time; the floor last, for what retention takes meanwhile is
+// missing among the rows and must be said.
 func Read(ctx context.Context, db Database, after Cursor, run string, limit int) (Page, error) {
 	var at place
 	var found []Event
+	sql, args := readAllSQL, []any{fmt.Sprint(after.XID), after.Seq, limit}
+	if run != "" {
+		sql, args = readRunSQL, append(args, run)
+	}
 	err := db.Batch(ctx, func(b *pgx.Batch) {
 		queueHead(b, &at)
-		b.Queue(readSQL, fmt.Sprint(after.XID), after.Seq, run, limit).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(sql, args...).Query(func(rows pgx.Rows) (err error) {
 			found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) {
 				var xid int64
 				err = row.Scan(&xid, &e.Cursor.Seq, &e.At, &e.Kind, &e.Run, &e.Job, &e.Data)
@@ -108,6 +127,7 @@ func Read(ctx context.Context, db Database, after Cursor, run string, limit int)
 			})
 			return err
 		})
+		queueFloor(b, &at)
 	})
 	if err != nil {
 		return Page{}, fmt.Errorf("read the outbox: %w", err)

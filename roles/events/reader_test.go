@@ -1,3 +1,5 @@
+// Pages: nothing is missed though transactions commit out of order, and what is gone is said.
+
 package events_test
 
 import (
@@ -6,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -138,8 +141,7 @@ func TestGapIsSaid(t *testing.T) {
 	page, err := events.Read(t.Context(), p.store, start, "", 10)
 	require.NoError(t, err)
 	seen := page.Next
-	_, err = p.super.Exec(t.Context(), `ALTER TABLE forge.outbox DISABLE TRIGGER outbox_pruned; DELETE FROM forge.outbox; ALTER TABLE forge.outbox ENABLE TRIGGER outbox_pruned`)
-	require.NoError(t, err)
+	p.prune()
 	p.write("", 3)
 
 	page, err = events.Read(t.Context(), p.store, start, "", 10)
@@ -153,6 +155,35 @@ func TestGapIsSaid(t *testing.T) {
 	page, err = events.Read(t.Context(), p.store, seen, "", 10)
 	require.NoError(t, err)
 	require.True(t, page.Gap, "a cursor of another history says nothing about this one")
+}
+
+// What retention takes between any two statements of a reading is read or said to be gone.
+func TestPruneAmidAReading(t *testing.T) {
+	for at := range 3 {
+		p := newPlane(t)
+		start, err := events.Head(t.Context(), p.store)
+		require.NoError(t, err)
+		p.write("", 1)
+		statement := 0
+		apart := database(func(ctx context.Context, fill func(*pgx.Batch)) error {
+			var whole pgx.Batch
+			fill(&whole)
+			for _, q := range whole.QueuedQueries {
+				if statement == at {
+					p.prune()
+				}
+				statement++
+				if err := p.store.Batch(ctx, func(b *pgx.Batch) { b.QueuedQueries = []*pgx.QueuedQuery{q} }); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		page, err := events.Read(t.Context(), apart, start, "", 10)
+		require.NoError(t, err)
+		require.Equal(t, 3, statement)
+		require.True(t, page.Gap, "cut before statement %d; it read %v", at, numbers(t, page))
+	}
 }
 
 func TestCursorText(t *testing.T) {

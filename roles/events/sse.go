@@ -28,10 +28,9 @@ var ErrTooManyClients = &access.Fault{
 	Hint: "follow another daemon",
 }
 
-// The kinds of events that come from no row.
-const (
-	kindResync = "resync" // what should follow is gone: read the state again, then go on from here
-)
+// kindResync is the kind of an event that comes from no row: what should follow is gone, so read the state again and go
+// on from here.
+const kindResync = "resync"
 
 // message is the data of one event on the wire.
 type message struct {
@@ -59,11 +58,12 @@ func handler(h *Hub, start func(context.Context, Database) (Cursor, error)) http
 			access.WriteError(w, access.ErrNotFound.Because("no run %.64q", run))
 			return
 		}
-		if h.Clients() >= MaxClients {
-			w.Header().Set("Retry-After", "5")
+		leave, ok := h.follow()
+		if !ok {
 			access.WriteError(w, ErrTooManyClients)
 			return
 		}
+		defer leave()
 		cursor, err := resume(r)
 		if errors.Is(err, errNoCursor) {
 			cursor, err = start(r.Context(), h.db)
@@ -72,7 +72,6 @@ func handler(h *Hub, start func(context.Context, Database) (Cursor, error)) http
 			access.WriteError(w, err)
 			return
 		}
-		defer h.follow()()
 		s := stream{w: w, flush: http.NewResponseController(w)}
 		if err := s.open(cursor); err != nil {
 			return // the client is gone

@@ -1,3 +1,5 @@
+// Streams: clients that change daemons, come late, stall, or are many.
+
 package events_test
 
 import (
@@ -5,9 +7,12 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/roles/events"
@@ -108,6 +113,58 @@ func TestResyncAfterPrune(t *testing.T) {
 	p.write("", 2)
 	d.bus.Notify(events.Happens)
 	require.Equal(t, 2, c.next().N)
+}
+
+// A hub that nobody follows any more may be reading still when the next client
+// comes; what it read does not make its empty ring look whole.
+func TestClientsComeWhileTheHubReads(t *testing.T) {
+	p := newPlane(t)
+	reading, read, again := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var readings atomic.Int32 // of the hub, since it is held up
+	var held atomic.Bool
+	d := p.daemonOn(database(func(ctx context.Context, fill func(*pgx.Batch)) error {
+		err := p.store.Batch(ctx, fill)
+		var whole pgx.Batch
+		fill(&whole)
+		ofHub := slices.ContainsFunc(whole.QueuedQueries, func(q *pgx.QueuedQuery) bool { return slices.Contains(q.Arguments, any(512)) })
+		if !ofHub || !held.Load() {
+			return err
+		}
+		switch readings.Add(1) {
+		case 1:
+			close(reading)
+			<-read
+		case 2:
+			close(again)
+		}
+		return err
+	}))
+	start, err := events.Head(t.Context(), p.store)
+	require.NoError(t, err)
+	p.write("", 1)
+	first := &client{plane: p, path: "/v1/events"}
+	first.connect(d)
+	p.write("", 2)
+	d.bus.Notify(events.Work)
+	require.Equal(t, 2, first.next().N, "the ring begins after the first event")
+
+	held.Store(true)
+	p.write("", 3)
+	d.bus.Notify(events.Work)
+	p.wait(reading, "the hub reads")
+	first.cut()
+	require.Eventually(t, func() bool { return d.hub.Clients() == 0 }, soon, time.Millisecond)
+	second := &client{plane: p, path: "/v1/events"}
+	second.connect(d)
+	defer second.cut()
+	close(read)
+	p.wait(again, "the hub reads again")
+	third := &client{plane: p, path: "/v1/events", lastID: start.String()}
+	third.connect(d)
+	defer third.cut()
+	for n := range 3 {
+		require.Equal(t, n+1, third.next().N)
+	}
 }
 
 // Five hundred clients cost memory once; one that never reads costs its own connection.
