@@ -3,6 +3,7 @@
 package artifact
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,4 +46,40 @@ func TestAbandonedCollectionIsTakenOver(t *testing.T) {
 	held, err = begin(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, held.Complete(t.Context()))
+}
+
+// unreachable is an engine that cannot propose while down.
+type unreachable struct {
+	*local.Backend
+	down bool
+}
+
+func (u *unreachable) Propose(ctx context.Context, p fsm.Proposal) (cluster.Commit, error) {
+	if u.down {
+		return cluster.Commit{}, cluster.ErrNoQuorum
+	}
+	return u.Backend.Propose(ctx, p)
+}
+
+// A scope that could not be freed does not keep this process from collecting ever again.
+func TestScopeThatWasNotFreedIsUsedAgain(t *testing.T) {
+	b, err := local.Open(local.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	self := b.Self()
+	_, err = b.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.BumpEpoch{Term: 1, Node: self.Node, Incarnation: self.Incarnation}})
+	require.NoError(t, err)
+	engine := &unreachable{Backend: b}
+	begin := Exclusively(exclusive.New(engine, nil), b.View)
+	held, err := begin(t.Context())
+	require.NoError(t, err)
+	engine.down = true
+	require.ErrorIs(t, held.Complete(t.Context()), cluster.ErrNoQuorum)
+	again, err := begin(t.Context())
+	require.NoError(t, err, "it is held still, and is this process's own")
+	require.NoError(t, again.Check())
+	engine.down = false
+	require.NoError(t, again.Complete(t.Context()))
+	state, _ := exclusive.StateOf(b.View().View, fsm.GlobalGcCoordination)
+	require.Equal(t, exclusive.Free, state)
 }
