@@ -159,8 +159,8 @@ func TestGapIsSaid(t *testing.T) {
 
 // What retention takes between any two statements of a reading is read or said to be gone.
 func TestPruneAmidAReading(t *testing.T) {
+	p := newPlane(t)
 	for at := range 3 {
-		p := newPlane(t)
 		start, err := events.Head(t.Context(), p.store)
 		require.NoError(t, err)
 		p.write("", 1)

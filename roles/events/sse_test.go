@@ -119,36 +119,38 @@ func TestResyncAfterPrune(t *testing.T) {
 // comes; what it read does not make its empty ring look whole.
 func TestClientsComeWhileTheHubReads(t *testing.T) {
 	p := newPlane(t)
-	reading, read, again := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	var readings atomic.Int32 // of the hub, since it is held up
-	var held atomic.Bool
+	reading, read := make(chan struct{}), make(chan struct{})
+	var readings atomic.Int32 // of the hub
+	var hold atomic.Bool      // hold the next one up
 	d := p.daemonOn(database(func(ctx context.Context, fill func(*pgx.Batch)) error {
 		err := p.store.Batch(ctx, fill)
 		var whole pgx.Batch
 		fill(&whole)
-		ofHub := slices.ContainsFunc(whole.QueuedQueries, func(q *pgx.QueuedQuery) bool { return slices.Contains(q.Arguments, any(512)) })
-		if !ofHub || !held.Load() {
-			return err
+		if !slices.ContainsFunc(whole.QueuedQueries, func(q *pgx.QueuedQuery) bool { return slices.Contains(q.Arguments, any(512)) }) {
+			return err // a client's
 		}
-		switch readings.Add(1) {
-		case 1:
+		readings.Add(1)
+		if hold.CompareAndSwap(true, false) {
 			close(reading)
 			<-read
-		case 2:
-			close(again)
 		}
 		return err
 	}))
+	more := func() {
+		t.Helper()
+		before := readings.Load()
+		require.Eventually(t, func() bool { return readings.Load() > before+1 }, soon, time.Millisecond)
+	}
 	start, err := events.Head(t.Context(), p.store)
 	require.NoError(t, err)
 	p.write("", 1)
 	first := &client{plane: p, path: "/v1/events"}
 	first.connect(d)
+	more()
 	p.write("", 2)
-	d.bus.Notify(events.Work)
-	require.Equal(t, 2, first.next().N, "the ring begins after the first event")
+	more()
 
-	held.Store(true)
+	hold.Store(true) // the ring begins after the first event
 	p.write("", 3)
 	d.bus.Notify(events.Work)
 	p.wait(reading, "the hub reads")
@@ -158,7 +160,7 @@ func TestClientsComeWhileTheHubReads(t *testing.T) {
 	second.connect(d)
 	defer second.cut()
 	close(read)
-	p.wait(again, "the hub reads again")
+	more()
 	third := &client{plane: p, path: "/v1/events", lastID: start.String()}
 	third.connect(d)
 	defer third.cut()
