@@ -15,6 +15,12 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/access"
 )
 
+// errBusy (FY-API-013): as many uploads, or streams, as this daemon serves at a time are under way.
+var errBusy = &access.Fault{
+	Status: http.StatusServiceUnavailable, Code: "FY-API-013", Message: "this daemon serves too many requests of this kind already",
+	Hint: "try again, or ask another daemon",
+}
+
 // limit bounds the body and demands its type before anything of it is read.
 func (s *Server) limit(route access.Route, web bool, next http.Handler) http.Handler {
 	most := s.cfg.MaxBody
@@ -38,11 +44,25 @@ func (s *Server) limit(route access.Route, web bool, next http.Handler) http.Han
 func (s *Server) flow(route access.Route) http.Handler {
 	switch {
 	case route.Stream:
-		return s.stream(route.Handler)
+		return admit(s.streams, s.stream(route.Handler))
 	case route.Upload > 0:
-		return upload(route.Handler)
+		return admit(s.uploads, upload(route.Handler))
 	}
 	return route.Handler
+}
+
+// admit lets as many in as there are places. Who holds one may do so for long,
+// so nobody waits for another's: the client asks again, or another daemon.
+func admit(places chan struct{}, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+			next.ServeHTTP(w, r)
+		default:
+			access.WriteError(w, errBusy.Because("this daemon serves %d requests of this kind already", cap(places)))
+		}
+	})
 }
 
 // stream lets an answer last until its client leaves or the server stops. The

@@ -238,3 +238,42 @@ func slowly(l *pipeListener, path string, n int, pause time.Duration) (int, erro
 	}
 	return resp.StatusCode, resp.Body.Close()
 }
+
+// Whoever may upload cannot take the daemon's memory with many uploads, nor the
+// connections of everybody else; a place is free again when its holder has left.
+func TestUploadsAreBounded(t *testing.T) {
+	inside, leave := make(chan struct{}), make(chan struct{})
+	up := route("POST", "/up", func(w http.ResponseWriter, r *http.Request) {
+		inside <- struct{}{}
+		<-leave
+		access.WriteJSON(w, 200, nil)
+	})
+	up.Upload = 1 << 20
+	_, base, _ := serve(t, Config{Routes: []access.Route{up, route("GET", "/other", func(w http.ResponseWriter, _ *http.Request) { access.WriteJSON(w, 200, nil) })}})
+	ended := make(chan int, MaxUploads)
+	for range MaxUploads {
+		go func() {
+			resp, err := http.Post(base+"/up", "application/octet-stream", strings.NewReader("x"))
+			if err != nil {
+				ended <- 0
+				return
+			}
+			defer resp.Body.Close()
+			ended <- resp.StatusCode
+		}()
+		<-inside
+	}
+	resp, body := send(t, http.DefaultClient, "POST", base+"/up", nil)
+	require.Equal(t, 503, resp.StatusCode)
+	require.Equal(t, "FY-API-013", problem(t, body).Code)
+	require.NotEmpty(t, resp.Header.Get("Retry-After"))
+	resp, _ = send(t, http.DefaultClient, "GET", base+"/other", nil)
+	require.Equal(t, 200, resp.StatusCode)
+	close(leave)
+	for range MaxUploads {
+		require.Equal(t, 200, <-ended)
+	}
+	go func() { <-inside }()
+	resp, _ = send(t, http.DefaultClient, "POST", base+"/up", nil)
+	require.Equal(t, 200, resp.StatusCode)
+}

@@ -30,6 +30,8 @@ const (
 	StreamEnd     = 500 * time.Millisecond // for a stream's last write once stopping began
 	IdleTimeout   = 2 * time.Minute        // between requests of a connection
 	MaxHeader     = 32 << 10               // bytes
+	MaxUploads    = 16                     // at a time: the check of one may need a hundred MiB
+	MaxStreams    = 2048                   // at a time, of events, logs and artifacts together
 	StopTimeout   = 5 * time.Second        // for running requests once stopping began
 	LastBytes     = 200 * time.Millisecond // for clients to take the last answers
 )
@@ -66,6 +68,8 @@ type Server struct {
 	servers []*http.Server
 	wait    sync.WaitGroup
 	failed  chan error
+	uploads chan struct{} // a place each
+	streams chan struct{} // a place each
 
 	stopping context.Context // ends when Close begins: streams end with it
 	stop     context.CancelFunc
@@ -101,7 +105,10 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, origin: http.NewCrossOriginProtection(), metrics: metrics, failed: make(chan error, 2)}
+	s := &Server{
+		cfg: cfg, origin: http.NewCrossOriginProtection(), metrics: metrics, failed: make(chan error, 2),
+		uploads: make(chan struct{}, MaxUploads), streams: make(chan struct{}, MaxStreams),
+	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.shared = append(s.own(), cfg.Routes...)
 	if s.handler, err = s.mount(s.shared, true); err != nil {
