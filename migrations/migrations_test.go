@@ -1,3 +1,5 @@
+// Migrations as the owner runs them: repeatable, locked, never downwards; and what the app role cannot do.
+
 package migrations_test
 
 import (

@@ -1,3 +1,5 @@
+// Wake-ups between daemons over a real database, also after its sessions were cut.
+
 package events_test
 
 import (

@@ -1,3 +1,5 @@
+// The committed view becomes events, each fact once.
+
 package events_test
 
 import (

@@ -1,3 +1,5 @@
+// The highest stored epochs, and that reading them costs nothing for ended rows.
+
 package store
 
 import (

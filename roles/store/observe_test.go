@@ -1,3 +1,5 @@
+// Each fenced operation is told once, with its outcome.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// The writability probe: since when, and one line of log for a lasting fault.
+
 package store
 
 import (

@@ -1,3 +1,5 @@
+// Join tokens and audit records in a real database.
+
 package store
 
 import (
