@@ -88,6 +88,7 @@ func TestStalePlan(t *testing.T) {
 	g := p.lead()
 	for name, change := range map[string]string{
 		"agent drains":        `UPDATE forge.agents SET drain_requested_at = now()`,
+		"agent stops":         `UPDATE forge.agents SET closing = true`,
 		"agent quarantined":   `UPDATE forge.agents SET quarantined_at = now()`,
 		"agent unlinked":      `UPDATE forge.agents SET link = NULL, node = NULL`,
 		"agent silent":        `UPDATE forge.agents SET last_seen = now() - interval '1 h'`,

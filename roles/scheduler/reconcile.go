@@ -47,8 +47,7 @@ WITH RECURSIVE kind AS (
 SELECT (SELECT coalesce(sum(n), 0)::bigint FROM counted), (SELECT count(*) = $3 OR coalesce(max(n), 0) = $2 FROM counted),
        (SELECT count(*) FROM forge.leases WHERE state = 'active'),
        (SELECT count(*) FROM forge.dispatch WHERE state = 'open'),
-       (SELECT count(*) FROM forge.agents WHERE link IS NOT NULL AND last_seen > (SELECT coordination.clock()) - $1::interval
-           AND drain_requested_at IS NULL AND quarantined_at IS NULL)`
+       (SELECT count(*) FROM forge.agents a WHERE ` + takesSQL + `)`
 
 // Scan is what reconciliation found.
 type Scan struct {

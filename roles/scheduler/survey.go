@@ -47,8 +47,7 @@ WITH free AS MATERIALIZED (
   SELECT a.labels, greatest(0, CASE WHEN a.unaccepted > 0 THEN 1 ELSE a.slots END - held.n) AS free
     FROM forge.agents a
    CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM forge.leases l WHERE l.agent_id = a.id AND l.state = 'active') held
-   WHERE a.link IS NOT NULL AND a.last_seen > (SELECT coordination.clock()) - $1::interval
-     AND a.drain_requested_at IS NULL AND a.quarantined_at IS NULL), kind AS MATERIALIZED (
+   WHERE ` + takesSQL + `), kind AS MATERIALIZED (
   SELECT queue, labels, count(*) AS n, extract(epoch FROM coordination.clock() - min(queued_at)) AS oldest
     FROM forge.jobs WHERE state = 'queued' GROUP BY queue, labels), asked AS (
   SELECT l.labels, count(free.free) AS agents, coalesce(sum(free.free), 0) AS free

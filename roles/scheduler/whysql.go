@@ -29,7 +29,7 @@ SELECT coordination.clock(), r.queue, count(*) FILTER (WHERE j.finished_at IS NU
 
 const whyAgentsSQL = `
 SELECT a.id, a.labels, a.slots, held.n, a.link IS NULL OR a.last_seen <= (SELECT coordination.clock()) - $1::interval,
-       a.drain_requested_at IS NOT NULL, a.quarantined_at IS NOT NULL, a.quarantine_reason, a.unaccepted > 0
+       a.drain_requested_at IS NOT NULL OR a.closing, a.quarantined_at IS NOT NULL, a.quarantine_reason, a.unaccepted > 0
   FROM forge.agents a
  CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM forge.leases l WHERE l.agent_id = a.id AND l.state = 'active') held
  ORDER BY a.id`

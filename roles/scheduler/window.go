@@ -12,15 +12,17 @@ const (
 	classDepth  = 64   // jobs read of each kind when many are waiting
 )
 
-// Capacity is what an agent offers less what it holds. An agent without a link,
-// not heard of for too long, draining or quarantined has none; one that let its
-// last lease expire unaccepted must prove itself with one.
+// takesSQL tells whether agent a takes work: it is linked, was heard of lately, and neither drains, stops, nor is quarantined.
+const takesSQL = `a.link IS NOT NULL AND a.last_seen > (SELECT coordination.clock()) - $1::interval
+   AND a.drain_requested_at IS NULL AND NOT a.closing AND a.quarantined_at IS NULL`
+
+// Capacity is what an agent offers less what it holds. One that takes no work has
+// none; one that let its last lease expire unaccepted must prove itself with one.
 const freeSQL = `
 SELECT a.id, a.labels, CASE WHEN a.unaccepted > 0 THEN 1 ELSE a.slots END - held.n AS free, a.unaccepted > 0 AS doubted
   FROM forge.agents a
  CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM forge.leases l WHERE l.agent_id = a.id AND l.state = 'active') held
- WHERE a.link IS NOT NULL AND a.last_seen > (SELECT coordination.clock()) - $1::interval
-   AND a.drain_requested_at IS NULL AND a.quarantined_at IS NULL AND a.slots > held.n`
+ WHERE ` + takesSQL + ` AND a.slots > held.n`
 
 // leapSQL is the recursive part of the CTE "kind": from one kind of queued jobs to the next.
 const leapSQL = `  SELECT n.queue, n.labels FROM kind k CROSS JOIN LATERAL (
