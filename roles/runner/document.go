@@ -140,7 +140,7 @@ type Lease struct {
 	LogFinal   bool           `json:"log_final"`                     // no more will come
 	Cancelled  *time.Time     `json:"cancel_requested_at,omitempty"` // when its end was asked for
 	Artifacts  []Artifact     `json:"artifacts,omitempty"`           // what the attempt left behind
-	OutputTail string         `json:"output_tail,omitempty"`         // the last bytes of stdout and stderr, bad UTF-8 replaced
+	OutputTail string         `json:"output_tail,omitempty"`         // the last bytes of stdout and stderr, bad UTF-8 replaced; see MaxTails
 }
 
 // Artifact is a declared output that an attempt left behind. It counts once the

@@ -20,6 +20,10 @@ const (
 	MaxList     = 200
 )
 
+// MaxTails bounds the output tails of one run that Get returns, in bytes: every
+// attempt of thousands of jobs may have one, and a daemon answers many.
+const MaxTails = 2 << 20
+
 const countsSQL = `
 count(*) FILTER (WHERE j.state = 'blocked'), count(*) FILTER (WHERE j.state = 'queued'), count(*) FILTER (WHERE j.state = 'leased'),
 count(*) FILTER (WHERE j.state = 'backoff'), count(*) FILTER (WHERE j.state = 'succeeded'), count(*) FILTER (WHERE j.state = 'failed'),
@@ -43,10 +47,12 @@ SELECT id, name, steps, labels, needs, outputs, priority, timeout_ms, state, rea
        CASE WHEN state = 'backoff' THEN not_before END, cancel_requested_at, finished_at
   FROM forge.jobs WHERE run_id = $1 ORDER BY seq`
 
+// Tails are given up to $2 bytes, those of attempts that did not succeed first, then the newest.
 const leasesSQL = `
 SELECT l.job_id, l.id::text, l.attempt, l.agent_id, l.epoch, l.generation, l.state, l.leased_at, l.accepted_at, l.heartbeat_at, l.expires_at,
        l.ended_at, coalesce(l.outcome, ''), l.exit_code, l.duration_ms, l.reason, l.note, l.log_bytes, l.log_final, l.cancel_requested_at,
-       coalesce(l.output_tail, '')
+       CASE WHEN sum(length(l.output_tail)) OVER (ORDER BY l.outcome IS NOT DISTINCT FROM 'succeeded', l.id DESC) <= $2::bigint
+            THEN l.output_tail ELSE '' END
   FROM forge.leases l JOIN forge.jobs j ON j.id = l.job_id WHERE j.run_id = $1 ORDER BY l.attempt`
 
 const artifactsSQL = `
@@ -96,7 +102,8 @@ func List(ctx context.Context, db Database, f Filter) (runs []Run, next string, 
 	return runs, "", nil
 }
 
-// Get returns one run with its jobs and their leases; access.ErrNotFound when there is none.
+// Get returns one run with its jobs and their leases, and of their output tails
+// at most MaxTails; access.ErrNotFound when there is none.
 func Get(ctx context.Context, db Database, id string) (Run, error) {
 	// PostgreSQL would refuse a NUL or a byte that is not UTF-8, and the client would read of an internal error.
 	if _, err := ulid.ParseStrict(id); err != nil {
@@ -118,7 +125,7 @@ func Get(ctx context.Context, db Database, id string) (Run, error) {
 			jobs, err = pgx.CollectRows(rows, scanJob)
 			return err
 		})
-		b.Queue(leasesSQL, id).Query(func(rows pgx.Rows) error {
+		b.Queue(leasesSQL, id, int64(MaxTails)).Query(func(rows pgx.Rows) error {
 			for rows.Next() {
 				job, l, err := scanLease(rows)
 				if err != nil {
