@@ -53,6 +53,7 @@ type AgentConfig struct {
 	Labels    []string
 	Build     string
 	Executor  Executor
+	Disk      int64 // most bytes that what one attempt is given unpacks to; 0 means 10 GiB, as Limits.Disk
 	// Grace is how long Run waits for running attempts once it shall end; 0 kills them at once.
 	Grace time.Duration
 	// JournalLimit is how many entries the journal may have before what is closed
@@ -99,6 +100,9 @@ func NewAgent(cfg AgentConfig) (*Agent, error) {
 		return nil, errors.New("agent: dialer, executor and directory are required")
 	case cfg.Slots < 1 || cfg.Slots > MaxSlots:
 		return nil, fmt.Errorf("agent: %d slots are not within 1 and %d", cfg.Slots, MaxSlots)
+	}
+	if cfg.Disk <= 0 {
+		cfg.Disk = Limits{}.withDefaults().Disk
 	}
 	if err := ValidateLabels(cfg.Labels); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)

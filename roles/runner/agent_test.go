@@ -253,7 +253,7 @@ func (s scripted) run(dir string, ex runner.Executor, welcome runner.Welcome) (r
 	t := s.t
 	timing := quick
 	timing.Request = 300 * time.Millisecond // a scripted daemon answers no farewell
-	a, err := runner.NewAgent(runner.AgentConfig{Endpoints: []string{"127.0.0.1:1"}, Dialer: s, Dir: dir, Slots: 2, Executor: ex, Timing: timing})
+	a, err := runner.NewAgent(runner.AgentConfig{Endpoints: []string{"127.0.0.1:1"}, Dialer: s, Dir: dir, Slots: 2, Executor: ex, Disk: 64 << 20, Timing: timing})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

@@ -43,47 +43,56 @@ func (e *notNow) Error() string { return e.err.Error() }
 func (e *notNow) Unwrap() error { return e.err }
 
 // fetchAll fills the working directory. The error is a notNow when ctx ended
-// while a daemon or the artifact store could not be reached.
+// while a daemon or the artifact store could not be reached. What all archives
+// together unpack to is bounded here: nothing watches the disk before the steps,
+// and a few stored bytes may unpack to many.
 func (a *Agent) fetchAll(ctx context.Context, at *attempt, w workspace) error {
+	left := a.cfg.Disk
 	for _, g := range givenTo(at.offer) {
-		if err := a.fetch(ctx, at, w, g); err != nil {
+		n, err := a.fetch(ctx, at, w, g, left)
+		if err != nil {
 			return err
 		}
+		left -= n
 	}
 	return nil
 }
 
-func (a *Agent) fetch(ctx context.Context, at *attempt, w workspace, g given) error {
+// fetch returns how many bytes were unpacked, at most left.
+func (a *Agent) fetch(ctx context.Context, at *attempt, w workspace, g given, left int64) (int64, error) {
 	digest, err := artifact.ParseDigest(g.digest)
 	if err != nil {
-		return fmt.Errorf("%s cannot be fetched: %w", g.what, err)
+		return 0, fmt.Errorf("%s cannot be fetched: %w", g.what, err)
 	}
 	file := filepath.Join(w.path(stagePart), "archive")
 	err = a.patiently(ctx, at, "waiting for "+g.what, func() error { return a.download(ctx, at.offer.Lease, digest, file) })
 	if err != nil {
-		return fmt.Errorf("%s cannot be fetched: %w", g.what, err)
+		return 0, fmt.Errorf("%s cannot be fetched: %w", g.what, err)
 	}
-	if err := unpackInto(ctx, w, file); err != nil {
-		return fmt.Errorf("%s cannot be unpacked: %w", g.what, err)
+	n, err := unpackInto(ctx, w, file, left)
+	if err != nil {
+		return 0, fmt.Errorf("%s cannot be unpacked: %w", g.what, err)
 	}
-	return nil
+	return n, nil
 }
 
 // unpackInto unpacks the archive beside the working directory and moves it in.
-func unpackInto(ctx context.Context, w workspace, file string) error {
+func unpackInto(ctx context.Context, w workspace, file string, left int64) (int64, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer f.Close()
 	const fresh = stagePart + "/tree"
-	if _, err := artifact.UnpackZstd(ctx, f, w.path(fresh), artifact.Limits{}); err != nil {
-		return err
+	most := artifact.Limits{Bytes: max(1, min(left, archiveLimit))} // 0 would be the default
+	had, err := artifact.UnpackZstd(ctx, f, w.path(fresh), most)
+	if err != nil {
+		return 0, err
 	}
 	if err := w.merge(fresh, jobPart); err != nil {
-		return err
+		return 0, err
 	}
-	return errors.Join(os.RemoveAll(w.path(fresh)), os.Remove(file))
+	return had.Bytes, errors.Join(os.RemoveAll(w.path(fresh)), os.Remove(file))
 }
 
 // patiently repeats f until it succeeds, fails for good, or ctx ends. Meanwhile

@@ -62,6 +62,10 @@ func TestWhatCannotBeGivenOrKept(t *testing.T) {
 			o.Source = w.keep(t, map[string]string{"x": ""})
 			o.Inputs = []runner.Input{{Job: "a", Name: "b", Digest: w.keep(t, map[string]string{"x/y": ""})}}
 		}, runner.Errored, "x is a directory in one archive and none in another"},
+		{func(o *runner.Offer) { // each fits on the agent's disk, and is stored in a few kB
+			o.Source = w.keep(t, map[string]string{"x": strings.Repeat("\x00", 40<<20)})
+			o.Inputs = []runner.Input{{Job: "a", Name: "b", Digest: w.keep(t, map[string]string{"y": strings.Repeat("\x00", 40<<20)})}}
+		}, runner.Errored, "the artifact b of a cannot be unpacked: FY-TAR-006"},
 	} {
 		o := shell(fmt.Sprintf("l%d", i), "true")
 		k.change(o)

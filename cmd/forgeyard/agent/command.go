@@ -55,7 +55,7 @@ func Command(build string) *cobra.Command {
 			// The link in /proc stays true when the binary is replaced under a running agent.
 			processes := runner.NewPrestarted(runner.Process{Supervisor: []string{"/proc/self/exe", cmd.Name(), superviseName}, Limits: limits})
 			defer processes.Close()
-			cfg.Executor = processes
+			cfg.Executor, cfg.Disk = processes, limits.Disk
 			cfg.Dialer = runner.QUIC{Endpoint: endpoint}
 			a, err := runner.NewAgent(cfg)
 			if err != nil {
