@@ -179,17 +179,23 @@ func TestProcessMayEndByItself(t *testing.T) {
 	require.Contains(t, out.String(), "bye\n") // the shell may also say that its sleep was terminated
 }
 
+// uniqueLease is no other task's on this machine: what is left of a task whose
+// supervisor was killed is found by its lease.
+func uniqueLease(tk runner.Task) string { return "attacked-" + filepath.Base(filepath.Dir(tk.Dir)) }
+
 // TestSupervisorIsAttacked: a job that kills or stops its own supervisor gains nothing.
 func TestSupervisorIsAttacked(t *testing.T) {
 	t.Run("killed", func(t *testing.T) {
 		tk := task(t, `setsid sleep 300 & echo $! > pids; kill -9 $PPID; sleep 300`)
-		tk.Lease = "attacked-" + filepath.Base(filepath.Dir(tk.Dir))
+		tk.Lease = uniqueLease(tk)
 		_, exits := started(t, processes(), tk)
 		require.ErrorContains(t, exitSoon(t, exits).Err, "supervisor ended early")
-		require.True(t, ended(pids(t, tk.Dir, 1)[0]))
+		left := pids(t, tk.Dir, 1)[0]
+		require.True(t, ended(left), "process %d outlives its task", left)
 	})
 	t.Run("stopped", func(t *testing.T) {
-		tk := task(t, `setsid sleep 300 & echo $$ $! > pids; kill -STOP $PPID; exec sleep 300`)
+		tk := task(t, `setsid sleep 300 & kill -STOP $PPID; echo $$ $! > pids; exec sleep 300`)
+		tk.Lease = uniqueLease(tk)
 		end, exits := started(t, processes(), tk)
 		all := pids(t, tk.Dir, 2)
 		end(nil)

@@ -136,42 +136,111 @@ func childrenFile(pid, tid int) string {
 	return "/proc/" + strconv.Itoa(pid) + "/task/" + strconv.Itoa(tid) + "/children"
 }
 
+// Looking for what a killed supervisor leaves.
+const (
+	lookAgain  = time.Millisecond
+	quietLooks = 2           // in a row that must find nothing: what is forked during one is seen by the next
+	execBound  = time.Second // how long a process may be without an environment, as within execve
+)
+
 // killMarked kills what carries the lease in the environment it was started
-// with. It is for a tree whose supervisor was killed: then nothing else tells
-// where its processes belong. It repeats until it finds none, at most for bound.
+// with, and waits for its end. It is for a tree whose supervisor was killed:
+// then nothing else tells where its processes belong. It repeats until it finds
+// none, at most for bound.
 func killMarked(lease string, bound time.Duration) error {
 	mark := []byte("\x00FORGEYARD_LEASE=" + lease + "\x00")
+	quiet := 0
 	for began := time.Now(); time.Since(began) < bound; {
-		procs, err := os.ReadDir("/proc")
-		if err != nil {
+		found, unclear, err := killOnce(mark, bound)
+		switch {
+		case err != nil:
 			return err
+		case found:
+			quiet = 0
+			continue
+		case unclear && time.Since(began) < execBound:
+			quiet = 0
+		default:
+			quiet++
 		}
-		found := false
-		for _, p := range procs {
-			pid, err := strconv.Atoi(p.Name())
-			if err != nil || pid == os.Getpid() || !marked(pid, mark) {
-				continue
-			}
-			fd, err := unix.PidfdOpen(pid, 0)
-			if err != nil {
-				continue
-			}
-			if marked(pid, mark) {
-				found = true
-				_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-			}
-			_ = unix.Close(fd)
-		}
-		if !found {
+		if quiet == quietLooks {
 			return nil
 		}
+		time.Sleep(lookAgain)
 	}
 	return errors.New("processes of the attempt could not be killed")
 }
 
-func marked(pid int, mark []byte) bool {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	return err == nil && strings.Contains("\x00"+string(b), string(mark))
+// killOnce looks at every process once. unclear tells that one of them cannot be
+// told apart yet.
+func killOnce(mark []byte, bound time.Duration) (found, unclear bool, err error) {
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		return false, false, err
+	}
+	var killed []int // descriptors
+	for _, p := range procs {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		switch has, starting := marked(pid, mark); {
+		case starting:
+			unclear = true
+			continue
+		case !has:
+			continue
+		}
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue
+		}
+		if has, _ := marked(pid, mark); !has { // the id may be another process's by now
+			unclear = true
+			_ = unix.Close(fd)
+			continue
+		}
+		found = true
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		killed = append(killed, fd)
+	}
+	// All have their signal before one is waited for. A process that is ending
+	// loses its environment first, so a second look would not show that it is there.
+	for _, fd := range killed {
+		awaitEnd(fd, bound)
+		_ = unix.Close(fd)
+	}
+	return found, unclear, nil
+}
+
+// awaitEnd waits until the process behind a descriptor has ended, at most for bound.
+func awaitEnd(fd int, bound time.Duration) {
+	for until := time.Now().Add(bound); ; {
+		left := time.Until(until)
+		if left <= 0 {
+			return
+		}
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds())+1)
+		if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// marked reports whether a process was started with the mark. starting tells
+// that it has no environment at all, as a process has none in the middle of
+// execve: it may turn out to be marked.
+func marked(pid int, mark []byte) (has, starting bool) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	b, err := os.ReadFile(dir + "/environ")
+	if err != nil {
+		return false, false
+	}
+	if len(b) == 0 {
+		_, err := os.Readlink(dir + "/exe") // the kernel's own threads have none, nor what has ended
+		return false, err == nil
+	}
+	return strings.Contains("\x00"+string(b), string(mark)), false
 }
 
 // diskUse is what a file occupies, and whether other names may share it.
