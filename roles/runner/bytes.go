@@ -90,13 +90,7 @@ func (t *Transfers) ServeTransfer(ctx context.Context, agent string, open Transf
 	if serve == nil {
 		return &protocolError{what: "a transfer without a kind"}
 	}
-	err := t.enter(agent)
-	if err == nil {
-		t.meter.active.WithLabelValues(kind).Inc()
-		err = serve(ctx, agent, s)
-		t.meter.active.WithLabelValues(kind).Dec()
-		t.leave(agent)
-	}
+	err := t.admitted(ctx, agent, kind, s, serve)
 	result := "ok"
 	switch refusal := refusalOf(err); {
 	case err == nil:
@@ -116,7 +110,21 @@ func (t *Transfers) ServeTransfer(ctx context.Context, agent string, open Transf
 	return nil
 }
 
-func (t *Transfers) server(open Transfer) (kind string, serve func(context.Context, string, TransferStream) error) {
+type serveFunc func(ctx context.Context, agent string, s TransferStream) error
+
+// admitted serves within the agent's bound; its place is free again however that ends.
+func (t *Transfers) admitted(ctx context.Context, agent, kind string, s TransferStream, serve serveFunc) error {
+	if err := t.enter(agent); err != nil {
+		return err
+	}
+	defer t.leave(agent)
+	active := t.meter.active.WithLabelValues(kind)
+	active.Inc()
+	defer active.Dec()
+	return serve(ctx, agent, s)
+}
+
+func (t *Transfers) server(open Transfer) (kind string, serve serveFunc) {
 	switch {
 	case open.Fetch != nil:
 		return "fetch", func(ctx context.Context, agent string, s TransferStream) error {
@@ -256,11 +264,13 @@ SELECT EXISTS (SELECT FROM forge.leases l JOIN forge.jobs j ON j.id = l.job_id
   WHERE l.id = $1::text::uuid AND l.agent_id = $2 AND l.state = 'active'
     AND j.outputs @> jsonb_build_array(jsonb_build_object('name', $3::text, 'path', $4::text)))`
 
-// The row and the lease are looked at together: a lease that has ended meanwhile keeps nothing more.
+// The row and the lease are looked at together: a lease that has ended meanwhile
+// keeps nothing more. FOR SHARE waits for a completion that is under way; a key
+// share would let it pass. Nothing but the lease and, after it, keys are locked.
 const keepArtifactSQL = `
 WITH l AS (
   SELECT l.id, l.job_id, j.run_id FROM forge.leases l JOIN forge.jobs j ON j.id = l.job_id
-   WHERE l.id = $1::text::uuid AND l.agent_id = $2 AND l.state = 'active' FOR KEY SHARE OF l), made AS (
+   WHERE l.id = $1::text::uuid AND l.agent_id = $2 AND l.state = 'active' FOR SHARE OF l), made AS (
   INSERT INTO forge.artifacts (lease_id, name, run_id, job_id, path, digest, size) SELECT l.id, $3, l.run_id, l.job_id, $4, $5, $6 FROM l
   ON CONFLICT (lease_id, name) DO NOTHING RETURNING digest)
 SELECT EXISTS (SELECT FROM made) OR EXISTS (SELECT FROM forge.artifacts x, l WHERE x.lease_id = l.id AND x.name = $3 AND x.digest = $5)`

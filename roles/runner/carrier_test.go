@@ -173,11 +173,12 @@ func carry(t *testing.T, dir string, w *warehouse, ex runner.Executor) *carried 
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
+	transfers := runner.NewSessions(runner.SessionsConfig{Transfers: w, Timing: quick}) // without links
 	serve := func(f runner.Frames) {
 		serving.Go(func() {
 			defer f.Close()
 			defer context.AfterFunc(ctx, f.Close)()
-			_ = runner.ServeTransferStream(ctx, "a", f, w) // the agent sees the stream end
+			_ = transfers.ServeStream(ctx, "a", f) // the agent sees the stream end
 		})
 	}
 	t.Cleanup(func() { cancel(); serving.Wait() })

@@ -103,7 +103,7 @@ func (a *API) logs(w http.ResponseWriter, r *http.Request) error {
 	}
 	for p.lease == "" && follow && !p.finished() { // the attempt is still to begin
 		if err := a.await(r.Context(), grown); err != nil {
-			return nil // the client is gone, or the daemon stops
+			return &cutError{err} // the client is gone, or the daemon stops: no answer, so that it asks another
 		}
 		grown = a.grown.wait()
 		if p, err = a.logPlace(r.Context(), run, job, int(attempt)); err != nil {

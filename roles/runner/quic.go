@@ -45,15 +45,6 @@ func (s *Sessions) ServeStream(ctx context.Context, agent string, f Frames) erro
 	return s.Serve(ctx, agent, &begunLink{Link: link, first: &m})
 }
 
-// ServeTransferStream is ServeStream for streams that can only be transfers.
-func ServeTransferStream(ctx context.Context, agent string, f Frames, by TransferServer) error {
-	m, err := NewLink(f).Receive(ctx)
-	if err != nil || m.Transfer == nil {
-		return fmt.Errorf("agent %s: the stream begins with no transfer: %w", agent, err)
-	}
-	return serveTransfer(ctx, agent, *m.Transfer, f, by)
-}
-
 func serveTransfer(ctx context.Context, agent string, open Transfer, f Frames, by TransferServer) error {
 	s := TransferStream{frames: f}
 	if by == nil {

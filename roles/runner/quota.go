@@ -30,6 +30,7 @@ const (
 	quotaRetry  = 10 * time.Second
 	quotaFresh  = 2 * time.Second // a count serves for so long,
 	quotaFactor = 50              // or for so many times as long as the counting took
+	quotaBound  = 5 * time.Second // how long a count may take
 )
 
 // quota counts from time to time and adds what was submitted here since. It is
@@ -39,8 +40,11 @@ type quota struct {
 	db     Database
 	limits QueueLimits
 
-	mu      sync.Mutex // held while counting: others wait for the same count
-	until   time.Time  // the count serves until then
+	turn chan struct{} // who has put its token in counts; others wait for the same count
+
+	mu      sync.Mutex // never held while counting
+	until   time.Time  // the count, or its failure, serves until then
+	failure error      // of the last count; nil: it is below
 	byQueue map[string]int
 	total   int
 }
@@ -52,7 +56,7 @@ func newQuota(db Database, limits QueueLimits) *quota {
 	if limits.Total <= 0 {
 		limits.Total = 2_000_000
 	}
-	return &quota{db: db, limits: limits, byQueue: map[string]int{}}
+	return &quota{db: db, limits: limits, turn: make(chan struct{}, 1), byQueue: map[string]int{}}
 }
 
 const waitingSQL = `
@@ -63,14 +67,11 @@ SELECT queue, count(*) FROM (
 
 // admit refuses n more jobs with ErrQueueFull when they exceed a limit.
 func (q *quota) admit(ctx context.Context, queue string, n int) error {
+	if err := q.refresh(ctx); err != nil {
+		return fmt.Errorf("count what waits: %w", err)
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if began := time.Now(); began.After(q.until) {
-		if err := q.count(ctx); err != nil {
-			return fmt.Errorf("count what waits: %w", err)
-		}
-		q.until = time.Now().Add(max(quotaFresh, quotaFactor*time.Since(began)))
-	}
 	switch {
 	case q.byQueue[queue]+n > q.limits.Queue:
 		return ErrQueueFull.Because("%d jobs wait in queue %s, and %d more would exceed its limit of %d", q.byQueue[queue], queue, n, q.limits.Queue)
@@ -88,10 +89,50 @@ func (q *quota) took(queue string, n int) {
 	q.total += n
 }
 
-func (q *quota) count(ctx context.Context) error {
-	byQueue, total := map[string]int{}, 0
-	err := q.db.Batch(ctx, func(b *pgx.Batch) {
+// refresh counts unless the last count still serves. Of those who come
+// meanwhile each waits no longer than its own ctx.
+func (q *quota) refresh(ctx context.Context) error {
+	if serves, err := q.last(); serves {
+		return err
+	}
+	select {
+	case q.turn <- struct{}{}:
+		defer func() { <-q.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if serves, err := q.last(); serves { // another has counted
+		return err
+	}
+	began := time.Now()
+	bounded, done := context.WithTimeout(ctx, quotaBound)
+	defer done()
+	byQueue, total, err := q.count(bounded)
+	if err != nil && ctx.Err() != nil {
+		return err // this client's alone: the next one counts
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.failure = err; err != nil { // asking again at once would not help a database in trouble
+		q.until = time.Now().Add(quotaFresh)
+		return err
+	}
+	q.until = time.Now().Add(max(quotaFresh, quotaFactor*time.Since(began)))
+	q.byQueue, q.total = byQueue, total
+	return nil
+}
+
+// last tells whether the last count serves, and its failure.
+func (q *quota) last() (serves bool, failure error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !time.Now().After(q.until), q.failure
+}
+
+func (q *quota) count(ctx context.Context) (byQueue map[string]int, total int, err error) {
+	err = q.db.Batch(ctx, func(b *pgx.Batch) {
 		b.Queue(waitingSQL).Query(func(rows pgx.Rows) error {
+			byQueue, total = map[string]int{}, 0
 			for rows.Next() {
 				var queue string
 				var n int
@@ -104,8 +145,5 @@ func (q *quota) count(ctx context.Context) error {
 			return rows.Err()
 		})
 	})
-	if err == nil {
-		q.byQueue, q.total = byQueue, total
-	}
-	return err
+	return byQueue, total, err
 }
