@@ -37,7 +37,9 @@ func advance(b *pgx.Batch, longer time.Duration, lost *time.Duration) {
 // looked at again next time. The job goes back to its old place in the queue,
 // or fails with its last attempt, and then what needs it never runs; one whose
 // end was asked for is cancelled. Jobs are locked in id order, their dependents
-// among them, before any is changed.
+// among them, before any is changed, and the agents after all of them: what
+// follows in the transaction must wait for no lock. The orders of these leases
+// are voided there.
 //
 // An agent that is heard of and yet let leases expire without having accepted
 // one has a dead work loop: the third time in a row, counted in rounds and not
@@ -51,8 +53,7 @@ WITH moment AS MATERIALIZED (SELECT coordination.clock() AS now), over AS MATERI
   UPDATE forge.leases l SET state = 'expired', ended_at = moment.now,
          reason = CASE WHEN over.reason = '' THEN 'agent ' || over.agent_id || ' did not extend it in time' ELSE over.reason END
     FROM over, moment WHERE l.id = over.id
-  RETURNING l.id, l.job_id, l.reason, over.cancelled), voided AS (
-  UPDATE forge.dispatch d SET state = 'void' FROM lapsed WHERE d.lease_id = lapsed.id AND d.state = 'open'), touched AS (
+  RETURNING l.id, l.job_id, l.reason, over.cancelled), touched AS (
   SELECT job_id AS id FROM over
   UNION
   SELECT d.id FROM over JOIN forge.jobs j ON j.id = over.job_id AND j.needed

@@ -12,25 +12,35 @@ import (
 	"github.com/forgeyard/forgeyard/cluster"
 )
 
-// Orders that nobody has delivered must carry the current epoch, or agents that
-// have seen it refuse them. Locked in lease order; daemons that are claiming a
-// row are waited for and skip it themselves.
-const restampSQL = `
+// What becomes of an order that somebody else holds.
+const (
+	awaitHeld = ``             // reconciliation: no order of an older epoch may be left
+	passHeld  = ` SKIP LOCKED` // upkeep, which holds agents: it comes back for the order
+)
+
+// restampSQL: orders that nobody has delivered must carry the current epoch, or
+// agents that have seen it refuse them. Locked in lease order; daemons skip a
+// row that is being stamped.
+func restampSQL(held string) string {
+	return `
 WITH stale AS (
   SELECT d.lease_id FROM forge.dispatch d
    WHERE d.state = 'open' AND (d.generation, d.epoch) <> (coordination.fenced_generation(), coordination.fenced_epoch())
-   ORDER BY d.lease_id FOR UPDATE)
+   ORDER BY d.lease_id FOR UPDATE` + held + `)
 UPDATE forge.dispatch d SET epoch = coordination.fenced_epoch(), generation = coordination.fenced_generation(),
        claimed_by = NULL, claimed_at = NULL
   FROM stale WHERE d.lease_id = stale.lease_id`
+}
 
-// An open order whose lease has ended is nobody's to deliver.
-const voidSQL = `
+// voidSQL: an open order whose lease has ended is nobody's to deliver.
+func voidSQL(held string) string {
+	return `
 WITH dead AS (
   SELECT d.lease_id FROM forge.dispatch d
    WHERE d.state = 'open' AND (SELECT l.state FROM forge.leases l WHERE l.id = d.lease_id) <> 'active'
-   ORDER BY d.lease_id FOR UPDATE)
+   ORDER BY d.lease_id FOR UPDATE` + held + `)
 UPDATE forge.dispatch d SET state = 'void' FROM dead WHERE d.lease_id = dead.lease_id`
+}
 
 // Queued jobs are counted kind by kind, up to $2 of each: a million of them must
 // not delay the first lease, also when the planner knows nothing of the table yet.
@@ -100,8 +110,8 @@ func (s *Scheduler) Recover(ctx context.Context, g cluster.RoleGuard) (Scan, err
 	var next place
 	err := s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) {
 		advance(b, 0, &found.Outage)
-		b.Queue(voidSQL).Exec(affected(&voided))
-		b.Queue(restampSQL).Exec(affected(&restamped))
+		b.Queue(voidSQL(awaitHeld)).Exec(affected(&voided))
+		b.Queue(restampSQL(awaitHeld)).Exec(affected(&restamped))
 		b.Queue(scanSQL, s.cfg.AgentTTL, int64(scanned), int64(classesRead)).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&found.Eligible, &found.More, &found.Active, &found.Orders, &found.Agents)
 		})

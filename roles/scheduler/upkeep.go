@@ -32,13 +32,17 @@ type kept struct {
 // jobs that will not run, and keeps the orders in shape: a daemon opens one
 // again when its agent never learned that it may start, and that order still
 // has an older epoch. Being fenced it also notices a lost fence on a quiet scheduler.
+//
+// Everywhere leases are locked first, then jobs, orders and agents. Expiry locks
+// agents, so all that waits for a job comes before it, and what comes after it
+// waits for nothing.
 func (s *Scheduler) maintain(ctx context.Context, g cluster.RoleGuard) (k kept, err error) {
 	err = s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) {
 		advance(b, s.outage(), &k.lost)
-		s.queueExpiry(b, &k.expired)
 		s.queueSettled(b, &k.cancelled, &k.skipped)
-		b.Queue(voidSQL).Exec(affected(&k.void))
-		b.Queue(restampSQL).Exec(affected(&k.restamped))
+		s.queueExpiry(b, &k.expired)
+		b.Queue(voidSQL(passHeld)).Exec(affected(&k.void))
+		b.Queue(restampSQL(passHeld)).Exec(affected(&k.restamped))
 		b.Queue(outlookSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&k.work, &k.due) })
 	})
 	return k, err
@@ -71,8 +75,8 @@ func (s *Scheduler) keep(ctx context.Context, g cluster.RoleGuard) (time.Duratio
 		s.leases.ring()
 	}
 	full := int64(s.cfg.BatchSize)
-	if k.expired.leases == full || k.cancelled == full || k.skipped > 0 {
-		return 0, nil
+	if k.expired.leases > 0 || k.cancelled == full || k.skipped > 0 {
+		return 0, nil // there are more, or jobs that needed these ones to be skipped
 	}
 	return max(time.Millisecond, min(s.cfg.Tick, k.due)), nil
 }
