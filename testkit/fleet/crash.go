@@ -17,6 +17,10 @@ import (
 // CrashEnv allows a daemon's actors to be crashed; give it in Options.Env.
 const CrashEnv = "FORGEYARD_CRASH=1"
 
+// CheapJobs lets agents run jobs without a supervisor: for fleets that are tested
+// with many leases, and whose jobs are known to stay in their process group.
+const CheapJobs = "FORGEYARD_UNSUPERVISED=1"
+
 // Crash makes the actor at path of this daemon panic at its next message. The
 // daemon must run with CrashEnv.
 func (n *Node) Crash(ctx context.Context, path string) error {

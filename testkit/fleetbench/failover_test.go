@@ -47,7 +47,7 @@ func startFleetOn(b *testing.B, durable bool) *fleet.Fleet {
 	require.NoError(b, err)
 	ctx, cancel := context.WithTimeout(context.Background(), trialBound)
 	defer cancel()
-	f, err := fleet.Start(ctx, fleet.Options{Dir: dir, Binary: bin, Trace: true, Fsync: durable})
+	f, err := fleet.Start(ctx, fleet.Options{Dir: dir, Binary: bin, Trace: true, Fsync: durable, Env: []string{fleet.CheapJobs}})
 	require.NoError(b, err)
 	b.Cleanup(func() {
 		stop, cancel := context.WithTimeout(context.Background(), trialBound)

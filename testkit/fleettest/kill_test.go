@@ -13,7 +13,7 @@ import (
 const leasesBeforeKill = 500
 
 func TestKillLeaderFailover(t *testing.T) {
-	w := scenario.Start(t, fleet.Options{Agents: 4, Slots: 8})
+	w := scenario.Start(t, fleet.Options{Agents: 4, Slots: 8, Env: []string{fleet.CheapJobs}})
 	stop := w.Traffic(t)
 	for range 3 {
 		scenario.KillOwner(t, w, leasesBeforeKill)

@@ -10,7 +10,7 @@ import (
 )
 
 func TestPausedOwnerAndCrashedActors(t *testing.T) {
-	w := scenario.Start(t, fleet.Options{})
+	w := scenario.Start(t, fleet.Options{Env: []string{fleet.CheapJobs}})
 	stop := w.Traffic(t)
 	scenario.PauseOwner(t, w)
 	for _, kind := range scenario.Kinds() {

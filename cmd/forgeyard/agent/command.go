@@ -56,6 +56,9 @@ func Command(build string) *cobra.Command {
 			processes := runner.NewPrestarted(runner.Process{Supervisor: []string{"/proc/self/exe", cmd.Name(), superviseName}, Limits: limits})
 			defer processes.Close()
 			cfg.Executor, cfg.Disk = processes, limits.Disk
+			if os.Getenv(unsupervisedEnv) == "1" {
+				cfg.Executor = runner.ExecutorFunc(unsupervised)
+			}
 			cfg.Dialer = runner.QUIC{Endpoint: endpoint}
 			a, err := runner.NewAgent(cfg)
 			if err != nil {
