@@ -26,7 +26,7 @@ const (
 	trials     = 20
 	trialBound = time.Minute
 	// A trial needs work in the queue at the fault, or there is nothing to lease afterwards.
-	jobsPerTrial = 400
+	jobsPerTrial = 100
 	jobScript    = "sleep 0.05"
 )
 

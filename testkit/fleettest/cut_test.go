@@ -10,7 +10,7 @@ import (
 )
 
 func TestIsolatedLeaderAndLostQuorum(t *testing.T) {
-	w := scenario.Start(t, fleet.Options{})
+	w := scenario.Start(t, fleet.Options{Env: []string{fleet.CheapJobs}})
 	stop := w.Traffic(t)
 	scenario.IsolateOwner(t, w)
 	stop()

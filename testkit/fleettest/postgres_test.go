@@ -11,7 +11,7 @@ import (
 )
 
 func TestPostgresAway(t *testing.T) {
-	w := scenario.Start(t, fleet.Options{})
+	w := scenario.Start(t, fleet.Options{Env: []string{fleet.CheapJobs}})
 	stop := w.Traffic(t)
 	scenario.CutOwnerFromPostgres(t, w)
 	scenario.CutOwnersLeaderLink(t, w)
