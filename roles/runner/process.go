@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -245,23 +246,23 @@ func (o *orders) write() {
 }
 
 // environment is a small base, then the job's own variables, then what
-// identifies the attempt. Nothing else of the agent's environment is passed on.
+// identifies the attempt: the later overrides the earlier, and each name stands
+// once, for of two values programs take the one or the other. Nothing else of
+// the agent's environment is passed on.
 func environment(t Task) []string {
-	env := []string{"HOME=" + or(t.Home, t.Dir), "TMPDIR=" + or(t.Temp, t.Dir), "LANG=C.UTF-8"}
+	all := map[string]string{"HOME": or(t.Home, t.Dir), "TMPDIR": or(t.Temp, t.Dir), "LANG": "C.UTF-8"}
 	if path, ok := os.LookupEnv("PATH"); ok {
-		env = append(env, "PATH="+path)
+		all["PATH"] = path
 	}
-	names := make([]string, 0, len(t.Env))
-	for k := range t.Env {
-		names = append(names, k)
+	maps.Copy(all, t.Env)
+	maps.Copy(all, map[string]string{
+		"FORGEYARD_RUN": t.Run, "FORGEYARD_JOB": t.Job, "FORGEYARD_LEASE": t.Lease, "FORGEYARD_ATTEMPT": strconv.Itoa(t.Attempt),
+	})
+	env := make([]string, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		env = append(env, name+"="+all[name])
 	}
-	slices.Sort(names)
-	for _, k := range names {
-		env = append(env, k+"="+t.Env[k])
-	}
-	return append(env,
-		"FORGEYARD_RUN="+t.Run, "FORGEYARD_JOB="+t.Job, "FORGEYARD_LEASE="+t.Lease,
-		"FORGEYARD_ATTEMPT="+strconv.Itoa(t.Attempt))
+	return env
 }
 
 func or(s, otherwise string) string {
