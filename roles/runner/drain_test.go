@@ -3,6 +3,7 @@ package runner_test
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -104,7 +105,7 @@ func TestWorkIsShown(t *testing.T) {
 		}).Work
 	}
 	require.Eventually(t, func() bool { return work() > 5 }, soon, time.Nanosecond)
-	supervisor := pids(t, c.dir+"/work/l1/job", 1)[0]
+	supervisor := pids(t, filepath.Join(c.dir, "work", "l1", "job"), 1)[0]
 	require.NoError(t, syscall.Kill(supervisor, syscall.SIGSTOP))
 	require.Eventually(t, func() bool {
 		b, err := os.ReadFile("/proc/" + strconv.Itoa(supervisor) + "/stat")

@@ -13,7 +13,7 @@ import (
 // program; and no job may take the mark by which its processes are found.
 func TestEnvironmentNamesStandOnce(t *testing.T) {
 	env := environment(Task{
-		Lease: "the-lease", Dir: "/work", Home: "/work/home",
+		Lease: "the-lease", Dir: "/job", Home: "/job/home",
 		Env: map[string]string{"HOME": "/root", "PATH": "/bin", "FORGEYARD_LEASE": "another", "OWN": "a=b"},
 	})
 	values := map[string]string{}
@@ -26,5 +26,5 @@ func TestEnvironmentNamesStandOnce(t *testing.T) {
 	require.Equal(t, "/bin", values["PATH"])
 	require.Equal(t, "the-lease", values["FORGEYARD_LEASE"])
 	require.Equal(t, "a=b", values["OWN"])
-	require.Equal(t, "/work", values["TMPDIR"])
+	require.Equal(t, "/job", values["TMPDIR"])
 }
