@@ -54,6 +54,10 @@ type Config struct {
 	Exit func(code int, reason string)
 	// WrapLog lets a harness stand between engine and disk; nil in production.
 	WrapLog func(Log) Log
+	// Applied lets a harness compare replicas: it is told the state's hash after
+	// every entry and every restored snapshot, on the library's apply goroutine;
+	// nil in production.
+	Applied func(index uint64, hash [32]byte)
 
 	beforeApply func() // holds the state machine up in a test; nil otherwise
 }

@@ -30,8 +30,9 @@ type machine struct {
 	// Set before the library starts.
 	published func(fsm.View)
 	giveUp    func(*cluster.Error)
-	caughtUp  func(index uint64) // called when passed has risen to index
-	before    func()             // called first in Apply
+	caughtUp  func(index uint64)                // called when passed has risen to index
+	before    func()                            // called first in Apply
+	hashed    func(index uint64, hash [32]byte) // called after every change of the state; may be nil
 }
 
 // configuration is a committed one, with the index of its entry.
@@ -69,6 +70,13 @@ func (m *machine) publish() {
 	m.published(v)
 }
 
+// tell hands the state's hash to a harness.
+func (m *machine) tell() {
+	if m.hashed != nil {
+		m.hashed(m.state.View().Index, m.state.Hash())
+	}
+}
+
 // pass notes that everything up to index has been applied. The library shows
 // this machine commands and configurations only: what else it commits counts
 // once a barrier behind it has passed.
@@ -95,6 +103,7 @@ func (m *machine) Apply(entry *raft.Log) any {
 		return applied{err: e}
 	}
 	res, err := m.state.Apply(entry.Index, entry.Term, p)
+	m.tell()
 	m.publish()
 	m.pass(entry.Index)
 	var rejected *fsm.Rejection
@@ -165,6 +174,7 @@ func (m *machine) Restore(r io.ReadCloser) error {
 		return err
 	}
 	m.state = state
+	m.tell()
 	m.publish()
 	m.pass(state.View().Index)
 	return nil

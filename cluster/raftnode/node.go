@@ -78,6 +78,7 @@ func Open(cfg Config) (*Node, error) {
 func (n *Node) start() error {
 	n.machine = newMachine(n.store.found.state, n.cfg.Now)
 	n.machine.published, n.machine.caughtUp, n.machine.giveUp, n.machine.before = n.viewPublished, n.caughtUp, n.fail, n.cfg.beforeApply
+	n.machine.hashed = n.cfg.Applied
 	if c := n.store.found.configuration; c != nil {
 		n.machine.configure(c)
 	}

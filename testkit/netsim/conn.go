@@ -19,6 +19,7 @@ type packet struct {
 	from    netip.AddrPort
 	due     time.Time
 	seq     uint64
+	held    bool // back, by the weather
 	payload []byte
 }
 
@@ -79,7 +80,7 @@ func (c *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
 			return 0, nil, &net.OpError{Op: "read", Net: "netsim", Addr: c.LocalAddr(), Err: err}
 		}
 		if p != nil {
-			if c.n.cut(p.from, c.at) {
+			if !c.n.arrive(p, c.at) {
 				continue // it was in flight when the link was cut
 			}
 			return copy(b, p.payload), net.UDPAddrFromAddrPort(p.from), nil

@@ -18,10 +18,12 @@ type Network struct {
 	rnd   *rand.Rand
 	conns map[netip.AddrPort]*packetConn
 	cuts  map[link]bool
-	loss  float64
+	off   map[netip.AddrPort]bool
+	bad   Weather
 	min   time.Duration
 	max   time.Duration
 	lags  map[netip.AddrPort]time.Duration
+	last  map[link]uint64    // the newest packet that arrived, in the order of sending
 	rate  int                // bytes a second of one direction; 0 without bound
 	busy  map[link]time.Time // until when a direction transmits what was sent before
 	seq   uint64
@@ -34,11 +36,26 @@ const bufferTime = 100 * time.Millisecond
 // link is one direction between two addresses.
 type link struct{ from, to netip.AddrPort }
 
+// Weather is what all links do to packets beside the delay that they always have.
+type Weather struct {
+	Loss      float64       // this share of the packets is dropped, 0 to 1
+	Duplicate float64       // this share arrives twice
+	Reorder   float64       // this share is held back by up to HoldBack, so that later ones overtake it
+	HoldBack  time.Duration // at most
+	Slow      time.Duration // every packet takes up to so much longer
+}
+
 // Stats counts packets since the network was made.
 type Stats struct {
 	Sent      int // written by somebody
 	Delivered int // put into somebody's queue
 	Lost      int // by the loss rate, a cut, a full queue or because nobody listens
+
+	Dropped    int // of the lost ones: by the loss rate
+	Cut        int // by a cut, those in flight included
+	Duplicated int // arrived a second time, as Weather demands
+	Overtaken  int // held back as Weather demands, and arrived after a packet that was sent later
+	Slowed     int // took longer as Weather or Lag demands
 }
 
 // New makes a network without faults or delay.
@@ -47,6 +64,8 @@ func New(seed uint64) *Network {
 		rnd:   rand.New(rand.NewPCG(seed, seed^0x5851f42d4c957f2d)),
 		conns: map[netip.AddrPort]*packetConn{},
 		cuts:  map[link]bool{},
+		off:   map[netip.AddrPort]bool{},
+		last:  map[link]uint64{},
 		lags:  map[netip.AddrPort]time.Duration{},
 		busy:  map[link]time.Time{},
 	}
@@ -106,11 +125,33 @@ func (n *Network) HealAll() {
 	clear(n.cuts)
 }
 
+// Unplug stops all packets from and to an address, whoever the other side is,
+// until Plug: like a process that is gone, it takes its leave of nobody.
+func (n *Network) Unplug(addr string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.off[parse(addr)] = true
+}
+
+// Plug undoes Unplug.
+func (n *Network) Plug(addr string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.off, parse(addr))
+}
+
 // Loss drops this share of the packets, 0 to 1.
 func (n *Network) Loss(share float64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.loss = share
+	n.bad.Loss = share
+}
+
+// SetWeather replaces what all links do to packets.
+func (n *Network) SetWeather(w Weather) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.bad = w
 }
 
 // Delay holds each packet back for a time drawn from [least, most], so packets overtake each other.
@@ -168,31 +209,79 @@ func (n *Network) send(from, to netip.AddrPort, payload []byte) {
 	defer n.mu.Unlock()
 	n.stats.Sent++
 	// Drawn for every packet, so that a cut does not shift the later draws.
-	lost := n.rnd.Float64() < n.loss
-	delay := n.min + time.Duration(n.rnd.Float64()*float64(n.max-n.min)) + n.lags[from] + n.lags[to]
-	dst := n.conns[to]
-	if dst == nil || lost || n.cuts[link{from, to}] {
+	lost := n.rnd.Float64() < n.bad.Loss
+	delay := n.min + n.upTo(n.max-n.min)
+	slow := n.upTo(n.bad.Slow) + n.lags[from] + n.lags[to]
+	held, hold := n.rnd.Float64() < n.bad.Reorder, n.upTo(n.bad.HoldBack)
+	twice, again := n.rnd.Float64() < n.bad.Duplicate, n.upTo(2*n.max)
+	l := link{from, to}
+	switch {
+	case n.stopped(l):
+		n.stats.Lost++
+		n.stats.Cut++
+		return
+	case n.conns[to] == nil:
 		n.stats.Lost++
 		return
+	case lost:
+		n.stats.Lost++
+		n.stats.Dropped++
+		return
 	}
-	leaves, fits := n.transmit(link{from, to}, len(payload))
+	leaves, fits := n.transmit(l, len(payload))
 	if !fits {
 		n.stats.Lost++
 		return
 	}
-	n.seq++
-	if !dst.push(packet{from: from, seq: n.seq, due: time.Now().Add(leaves + delay), payload: append([]byte(nil), payload...)}) {
-		n.stats.Lost++
-		return
+	if slow > 0 {
+		n.stats.Slowed++
 	}
-	n.stats.Delivered++
+	if held {
+		slow += hold
+	}
+	p := packet{from: from, held: held, due: time.Now().Add(leaves + delay + slow), payload: append([]byte(nil), payload...)}
+	if n.deliver(l, p) && twice {
+		p.held, p.due = false, p.due.Add(again)
+		if n.deliver(l, p) {
+			n.stats.Duplicated++
+		}
+	}
 }
 
-// cut reports whether packets of this direction are stopped now.
-func (n *Network) cut(from, to netip.AddrPort) bool {
+// upTo draws a time below d; the caller holds mu.
+func (n *Network) upTo(d time.Duration) time.Duration {
+	return time.Duration(n.rnd.Float64() * float64(d))
+}
+
+// deliver puts a packet into its receiver's queue; the caller holds mu.
+func (n *Network) deliver(l link, p packet) bool {
+	n.seq++
+	p.seq = n.seq
+	if !n.conns[l.to].push(p) {
+		n.stats.Lost++
+		return false
+	}
+	n.stats.Delivered++
+	return true
+}
+
+// stopped reports whether packets of this direction go nowhere; the caller holds mu.
+func (n *Network) stopped(l link) bool { return n.cuts[l] || n.off[l.from] || n.off[l.to] }
+
+// arrive says whether a packet that is due reaches its reader, and notes the order.
+func (n *Network) arrive(p *packet, to netip.AddrPort) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.cuts[link{from, to}]
+	l := link{p.from, to}
+	if n.stopped(l) {
+		n.stats.Cut++
+		return false
+	}
+	if p.seq < n.last[l] && p.held {
+		n.stats.Overtaken++
+	}
+	n.last[l] = max(n.last[l], p.seq)
+	return true
 }
 
 func (n *Network) leave(c *packetConn) {

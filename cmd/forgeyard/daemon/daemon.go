@@ -45,10 +45,11 @@ type Outside struct {
 	Exit    func(code int, reason string)
 	Version server.Version
 
-	WrapLog   func(raftnode.Log) raftnode.Log // between the Raft engine and its disk; nil in production
-	Scheduler scheduler.Config                // durations; Store, Dispatched and Logger are filled in
-	Actors    actors.Config                   // budget, back-off and AllowCrash; the rest is filled in
-	Polling   bool                            // hear other daemons by polling alone: a session that listens would stop virtual time
+	WrapLog   func(raftnode.Log) raftnode.Log   // between the Raft engine and its disk; nil in production
+	Applied   func(index uint64, hash [32]byte) // hears the coordination state's hash after every entry; nil in production
+	Scheduler scheduler.Config                  // durations; Store, Dispatched and Logger are filled in
+	Actors    actors.Config                     // budget, back-off and AllowCrash; the rest is filled in
+	Polling   bool                              // hear other daemons by polling alone: a session that listens would stop virtual time
 }
 
 // Start says how a daemon becomes a member when it is none yet.
