@@ -15,7 +15,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster"
 )
 
-// MaxBody is the largest request body a handler reads through ReadJSON, in bytes.
+// MaxBody is the largest body of a request for which LimitBody set no other bound, in bytes.
 const MaxBody = 1 << 20
 
 // Problem is what every refused or failed request answers, under the key "error".
@@ -62,7 +62,7 @@ func (f *Fault) Because(format string, args ...any) *Fault {
 var (
 	ErrBadRequest = &Fault{Status: http.StatusBadRequest, Code: "FY-API-001", Message: "the request is malformed"}
 	ErrNotFound   = &Fault{Status: http.StatusNotFound, Code: "FY-API-002", Message: "no such thing", Hint: "list what exists; names, ids and unique prefixes are accepted"}
-	ErrTooLarge   = &Fault{Status: http.StatusRequestEntityTooLarge, Code: "FY-API-003", Message: fmt.Sprintf("the body is larger than %d bytes", MaxBody)}
+	ErrTooLarge   = &Fault{Status: http.StatusRequestEntityTooLarge, Code: "FY-API-003", Message: "the body is too large"}
 )
 
 // RequestIDHeader carries the id under which the server logs a request.
@@ -110,7 +110,7 @@ func Explain(err error) (int, Problem) {
 	case errors.As(err, &f):
 		return f.Status, Problem{Code: f.Code, Kind: "Request", Message: f.Message, Hint: f.Hint}
 	case errors.As(err, &long):
-		return Explain(ErrTooLarge)
+		return Explain(tooLarge(long))
 	case errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout, Problem{
 			Code: "FY-API-005", Kind: cluster.TransportFailure.String(), Message: "the request did not finish in time",
@@ -150,19 +150,37 @@ func retryAfter(status int, p Problem) int {
 	return 1
 }
 
-// ReadJSON reads one JSON document into v: at most MaxBody bytes, no unknown
-// field, nothing after it. Its errors are *Fault.
+// boundedBody is a body that LimitBody has bounded.
+type boundedBody struct{ io.ReadCloser }
+
+// LimitBody bounds a request's body to so many bytes, for every reader of it.
+func LimitBody(w http.ResponseWriter, r *http.Request, most int64) {
+	r.Body = boundedBody{http.MaxBytesReader(w, r.Body, most)}
+}
+
+func tooLarge(long *http.MaxBytesError) *Fault {
+	return ErrTooLarge.Because("the body is larger than %d bytes", long.Limit)
+}
+
+// ReadJSON reads one JSON document into v: no unknown field, nothing after it,
+// within the bound of LimitBody, or MaxBody. Its errors are *Fault.
 func ReadJSON(w http.ResponseWriter, r *http.Request, v any) error {
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, MaxBody))
+	if _, bounded := r.Body.(boundedBody); !bounded {
+		LimitBody(w, r, MaxBody)
+	}
+	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
+	var long *http.MaxBytesError
 	if err := dec.Decode(v); err != nil {
-		var long *http.MaxBytesError
 		if errors.As(err, &long) {
-			return ErrTooLarge
+			return tooLarge(long)
 		}
 		return ErrBadRequest.Because("the body is not the expected JSON document: %v", err)
 	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+	switch _, err := dec.Token(); {
+	case errors.As(err, &long):
+		return tooLarge(long)
+	case !errors.Is(err, io.EOF):
 		return ErrBadRequest.Because("the body holds more than one JSON document")
 	}
 	return nil

@@ -34,7 +34,7 @@ func (s *Server) limit(route access.Route, web bool, next http.Handler) http.Han
 				return
 			}
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, most)
+		access.LimitBody(w, r, most)
 		next.ServeHTTP(w, r)
 	})
 }
