@@ -27,12 +27,13 @@ CREATE TABLE forge.agents (
 CREATE TABLE forge.runs (
     id              text COLLATE "C" PRIMARY KEY CHECK (length(id) = 26), -- ULID
     name            text NOT NULL CHECK (length(name) BETWEEN 1 AND 128),
-    idempotency_key text UNIQUE CHECK (length(idempotency_key) BETWEEN 1 AND 128),
+    idempotency_key text CHECK (length(idempotency_key) BETWEEN 1 AND 128), -- of its submitter
     request_digest  bytea NOT NULL CHECK (length(request_digest) = 32),
     queue           text COLLATE "C" NOT NULL DEFAULT 'default' CHECK (length(queue) BETWEEN 1 AND 64),
     source          bytea CHECK (length(source) = 32),    -- SHA-256 of the stored source tree; NULL: none
     submitted_by    text NOT NULL DEFAULT '',
-    submitted_at    timestamptz NOT NULL DEFAULT coordination.clock()
+    submitted_at    timestamptz NOT NULL DEFAULT coordination.clock(),
+    CONSTRAINT runs_submitted_once UNIQUE (submitted_by, idempotency_key)
 );
 
 -- What is to run, and how far it has come.

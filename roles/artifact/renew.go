@@ -2,12 +2,24 @@
 
 package artifact
 
-import "context"
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// Renewable is what Renew needs of a Store.
+type Renewable interface {
+	Put(ctx context.Context, r io.Reader, want Want) (Blob, error)
+	Get(ctx context.Context, d Digest) (io.ReadCloser, int64, error)
+	Stat(ctx context.Context, d Digest) (Blob, error)
+	Now(ctx context.Context) (time.Time, error)
+}
 
 // Renew protects a stored blob for Fresh, as a Put of its bytes would. Call it
 // before a row is to name a digest that came without bytes. ErrMissing when the
 // blob is gone: then the bytes must be sent.
-func Renew(ctx context.Context, s Store, d Digest) (Blob, error) {
+func Renew(ctx context.Context, s Renewable, d Digest) (Blob, error) {
 	b, err := s.Stat(ctx, d)
 	if err != nil {
 		return Blob{}, err

@@ -3,7 +3,6 @@
 package runner
 
 import (
-	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -43,8 +42,9 @@ type ArtifactListDocument struct {
 }
 
 // upload stores a source tree. A Content-Digest is checked; without one the
-// answer tells what was stored. Storing the same tree again is the same source,
-// so that no idempotency key is needed.
+// answer tells what was stored. The content is the source's name: storing the
+// same tree again, whoever does, is the same source and the same answer, so that
+// an idempotency key would say nothing more and none is looked at.
 func (a *API) upload(w http.ResponseWriter, r *http.Request) error {
 	if a.cfg.Sources == nil {
 		return ErrNoArtifactStore
@@ -82,18 +82,6 @@ func contentDigest(field string) (artifact.Digest, error) {
 		return d, nil
 	}
 	return artifact.Digest{}, nil
-}
-
-// refersTo reports whether some row keeps a blob from being collected.
-func (a *API) refersTo(ctx context.Context, d artifact.Digest) (ok bool, err error) {
-	err = a.cfg.Store.Batch(ctx, func(b *pgx.Batch) {
-		b.Queue(`SELECT EXISTS (SELECT FROM forge.runs r JOIN forge.jobs j ON j.run_id = r.id WHERE r.source = $1 AND j.finished_at IS NULL)`, d.Bytes()).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&ok) })
-	})
-	if err != nil {
-		return false, fmt.Errorf("look up a source: %w", err)
-	}
-	return ok, nil
 }
 
 func (a *API) artifacts(w http.ResponseWriter, r *http.Request) error {

@@ -49,6 +49,7 @@ type Blobs interface {
 	Put(ctx context.Context, r io.Reader, want artifact.Want) (artifact.Blob, error)
 	Get(ctx context.Context, d artifact.Digest) (io.ReadCloser, int64, error)
 	Stat(ctx context.Context, d artifact.Digest) (artifact.Blob, error)
+	Now(ctx context.Context) (time.Time, error)
 }
 
 // TransfersConfig is everything Transfers use of the outside.

@@ -3,6 +3,7 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,10 +17,10 @@ import (
 	"github.com/forgeyard/forgeyard/roles/events"
 )
 
-// ErrSourceMissing (FY-RUN-004): the run names a source that is not stored, or may be collected any moment.
+// ErrSourceMissing (FY-RUN-004): the run names a source that is not stored.
 var ErrSourceMissing = &access.Fault{
 	Status: http.StatusUnprocessableEntity, Code: "FY-RUN-004", Message: "the run's source is not stored",
-	Hint: "upload it with POST /v1/sources and submit within the hour",
+	Hint: "upload it with POST /v1/sources and submit again",
 }
 
 // RunDocument is the answer of POST /v1/runs, GET /v1/runs/{id} and POST /v1/runs/{id}/cancel.
@@ -45,36 +46,55 @@ func (a *API) submit(w http.ResponseWriter, r *http.Request) error {
 	if err := spec.Validate(); err != nil {
 		return ErrSpec.Because("%v", err)
 	}
-	if err := a.haveSource(r, spec.Source); err != nil {
-		return err
+	key := r.Header.Get(IdempotencyHeader)
+	if refused := a.admit(r.Context(), spec); refused != nil {
+		// What was accepted before stays accepted: the queue may have filled up since, its own jobs among them.
+		switch id, err := replayed(r.Context(), a.cfg.Store, spec, key); {
+		case err != nil:
+			return err
+		case id != "":
+			return a.answer(w, r, http.StatusOK, id, spec)
+		}
+		if errors.Is(refused, ErrQueueFull) {
+			w.Header().Set("Retry-After", strconv.Itoa(int(quotaRetry/time.Second)))
+		}
+		return refused
 	}
-	queue := spec.normal().Queue
-	if err := a.quota.admit(r.Context(), queue, len(spec.Jobs)); err != nil {
-		w.Header().Set("Retry-After", strconv.Itoa(int(quotaRetry/time.Second)))
-		return err
-	}
-	id, created, err := Submit(r.Context(), a.cfg.Store, spec, r.Header.Get(IdempotencyHeader))
+	id, created, err := Submit(r.Context(), a.cfg.Store, spec, key)
 	if err != nil {
 		return err
 	}
 	status := http.StatusOK
 	if created {
-		a.quota.took(queue, len(spec.Jobs))
+		a.quota.took(spec.normal().Queue, len(spec.Jobs))
 		a.cfg.Notify(events.Work)
 		status = http.StatusCreated
 	}
+	return a.answer(w, r, status, id, spec)
+}
+
+// answer shows the run that a submission made or repeated.
+func (a *API) answer(w http.ResponseWriter, r *http.Request, status int, id string, spec RunSpec) error {
 	run, err := Get(r.Context(), a.cfg.Store, id)
 	if err != nil {
 		// It is stored: an error here would make the client submit it twice.
-		run = Run{ID: id, Name: spec.Name, Queue: queue, Source: spec.Source, State: RunRunning}
+		run = Run{ID: id, Name: spec.Name, Queue: spec.normal().Queue, Source: spec.Source, State: RunRunning}
 	}
 	w.Header().Set("Location", "/v1/runs/"+id)
 	return writeRun(w, status, run)
 }
 
-// haveSource refuses a run whose source is not there, or was stored so long ago
-// that the collector may take it before the run refers to it.
-func (a *API) haveSource(r *http.Request, source string) error {
+// admit refuses a new run that could not start, or for which there is no room.
+func (a *API) admit(ctx context.Context, spec RunSpec) error {
+	if err := a.haveSource(ctx, spec.Source); err != nil {
+		return err
+	}
+	return a.quota.admit(ctx, spec.normal().Queue, len(spec.Jobs))
+}
+
+// haveSource refuses a run whose source is not there. One that was stored long
+// ago is stored anew, or it might be collected before the run refers to it.
+func (a *API) haveSource(ctx context.Context, source string) error {
 	if source == "" {
 		return nil
 	}
@@ -85,21 +105,11 @@ func (a *API) haveSource(r *http.Request, source string) error {
 	if err != nil {
 		return ErrSpec.Because("source: %v", err)
 	}
-	b, err := a.cfg.Blobs.Stat(r.Context(), d)
-	switch {
-	case errors.Is(err, artifact.ErrMissing):
+	_, err = artifact.Renew(ctx, a.cfg.Blobs, d)
+	if errors.Is(err, artifact.ErrMissing) {
 		return ErrSourceMissing.Because("the run's source %s is not stored", source)
-	case err != nil:
-		return err
 	}
-	referred, err := a.refersTo(r.Context(), d)
-	if err != nil {
-		return err
-	}
-	if !referred && time.Since(b.Modified) > artifact.Fresh {
-		return ErrSourceMissing.Because("the run's source %s was uploaded too long ago", source)
-	}
-	return nil
+	return err
 }
 
 func (a *API) list(w http.ResponseWriter, r *http.Request) error {

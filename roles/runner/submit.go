@@ -5,7 +5,6 @@ package runner
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -18,7 +17,7 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// ErrKeyReused (FY-RUN-002): the idempotency key came with another specification before.
+// ErrKeyReused (FY-RUN-002): the idempotency key came with another specification of the same caller before.
 var ErrKeyReused = &access.Fault{
 	Status: http.StatusConflict, Code: "FY-RUN-002", Message: "the idempotency key belongs to another run specification",
 	Hint: "use a new key for a new run",
@@ -33,7 +32,7 @@ var ErrSpec = &access.Fault{
 const insertRunSQL = `
 INSERT INTO forge.runs (id, name, idempotency_key, request_digest, queue, source, submitted_by)
 VALUES ($1, $2, nullif($3, ''), $4, $5, $6, $7)
-ON CONFLICT (idempotency_key) DO NOTHING`
+ON CONFLICT (submitted_by, idempotency_key) DO NOTHING`
 
 // The jobs follow the run only if this transaction inserted it. Their ids rise
 // in the order of the specification, which so becomes the order of the queue.
@@ -94,21 +93,21 @@ func orEmpty[T any](s []T) []T {
 }
 
 // Submit stores a run and its jobs, queued or blocked, in the name of the
-// context's caller, and returns the run's id. With a key, submitting the same
-// specification again returns the first run's id; created tells which it was.
+// context's caller, and returns the run's id. With a key, the caller who submits
+// the same specification again gets the first run's id; created tells which it was.
 // Errors: ErrSpec, ErrKeyReused, and the database's.
 func Submit(ctx context.Context, db Database, spec RunSpec, key string) (id string, created bool, err error) {
 	if err := spec.Validate(); err != nil {
 		return "", false, ErrSpec.Because("%v", err)
 	}
-	if len(key) > MaxIdempotencyKey || key != "" && name("idempotency key", key) != nil {
-		return "", false, ErrSpec.Because("the idempotency key is not 1 to %d printable bytes", MaxIdempotencyKey)
+	if err := checkKey(key); err != nil {
+		return "", false, err
 	}
 	spec = spec.normal()
 	ids := ulid.Monotonic(rand.Reader, 0)
 	newID := func() string { return ulid.MustNew(ulid.Now(), ids).String() } // the entropy of crypto/rand does not fail
 	id = newID()
-	canonical, err := json.Marshal(spec)
+	digest, err := spec.requestDigest()
 	if err != nil {
 		return "", false, fmt.Errorf("submit: %w", err)
 	}
@@ -116,7 +115,6 @@ func Submit(ctx context.Context, db Database, spec RunSpec, key string) (id stri
 	if err != nil {
 		return "", false, fmt.Errorf("submit: %w", err)
 	}
-	digest := sha256.Sum256(canonical)
 	var source []byte // NULL: none
 	if spec.Source != "" {
 		d, err := artifact.ParseDigest(spec.Source)
@@ -125,23 +123,23 @@ func Submit(ctx context.Context, db Database, spec RunSpec, key string) (id stri
 		}
 		source = d.Bytes()
 	}
-	caller := storable([]byte(access.CallerOf(ctx).String()), MaxName)
+	caller := submitter(ctx)
 
 	var found string
 	var stored []byte
 	err = db.Batch(ctx, func(b *pgx.Batch) {
-		b.Queue(insertRunSQL, id, spec.Name, key, digest[:], spec.Queue, source, caller).Exec(func(tag pgconn.CommandTag) error {
+		b.Queue(insertRunSQL, id, spec.Name, key, digest, spec.Queue, source, caller).Exec(func(tag pgconn.CommandTag) error {
 			created = tag.RowsAffected() == 1
 			return nil
 		})
 		b.Queue(insertJobsSQL, id, jobs, spec.Queue)
-		b.Queue(`SELECT id, request_digest FROM forge.runs WHERE id = $1 OR idempotency_key = nullif($2, '')`, id, key).
+		b.Queue(`SELECT id, request_digest FROM forge.runs WHERE id = $1 OR submitted_by = $3 AND idempotency_key = nullif($2, '')`, id, key, caller).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&found, &stored) })
 	})
 	switch {
 	case err != nil:
 		return "", false, fmt.Errorf("submit: %w", err)
-	case string(stored) != string(digest[:]):
+	case string(stored) != string(digest):
 		return "", false, ErrKeyReused
 	}
 	return found, created, nil

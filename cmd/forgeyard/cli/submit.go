@@ -38,7 +38,7 @@ func (f *runFlags) register(fl *pflag.FlagSet) {
 	fl.StringVar(&f.queue, "queue", "", "queue of the run; queues share the agents fairly (default \""+runner.DefaultQueue+"\")")
 	fl.StringVar(&f.source, "source", "", "pack this `directory`, without .git, upload it, and start each job in a copy of it")
 	fl.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the command, or for the jobs of a file that do not set it; NAME alone takes the value from here; repeatable")
-	fl.StringVar(&f.key, "idempotency-key", "", "submitting again under the same key returns the first run")
+	fl.StringVar(&f.key, "idempotency-key", "", "submitting again under the same key, as the same caller, returns the first run")
 	fl.StringVar(&f.name, "name", "", "name of the run (default: the command's)")
 	fl.StringArrayVar(&f.labels, "label", nil, "label that the agent must carry; repeatable")
 	fl.DurationVar(&f.limit, "job-timeout", 0, "time limit of the command (default 1h)")
