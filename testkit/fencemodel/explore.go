@@ -52,17 +52,17 @@ func Explore(p Protocol, b Bounds) Result {
 	var counts [events]int
 	r := Result{Seen: map[string]int{}}
 	for at := 0; at < len(x.worlds) && r.Violation == ""; at++ {
-		any := false
-		m.moves(x.worlds[at], func(mv move) {
+		any, w := false, x.worlds[at]
+		m.moves(&w, func(mv *move) {
 			any = true
 			counts[mv.seen]++
 			if mv.bad != "" && r.Violation == "" {
-				r.Violation, r.Trace = mv.bad, append(x.trace(m, int32(at)), mv.what)
+				r.Violation, r.Trace = mv.bad, append(x.trace(m, int32(at)), mv.String())
 			}
-			r.Interfered = r.Interfered || mv.seen == raised && x.worlds[at].older(mv.next.high)
+			r.Interfered = r.Interfered || mv.seen == raised && w.older(mv.next.high)
 			x.visit(mv.next, int32(at))
 		})
-		if !any && !x.worlds[at].finished(b.Owners) {
+		if !any && !w.finished(b.Owners) {
 			r.Violation, r.Trace = "nothing can happen any more", x.trace(m, int32(at))
 		}
 	}
@@ -113,10 +113,10 @@ func (x *exploration) visit(w world, from int32) {
 func (x *exploration) trace(m machine, id int32) (names []string) {
 	for ; x.from[id] >= 0; id = x.from[id] {
 		found := false
-		m.moves(x.worlds[x.from[id]], func(mv move) {
+		m.moves(&x.worlds[x.from[id]], func(mv *move) {
 			if !found && mv.next == x.worlds[id] {
 				found = true
-				names = append(names, mv.what)
+				names = append(names, mv.String())
 			}
 		})
 	}

@@ -50,10 +50,56 @@ type world struct {
 
 // move is one thing that happens.
 type move struct {
-	what string
-	next world
-	seen event  // for the count of what was reached
-	bad  string // the property that it breaks
+	kind  moveKind
+	owner uint8 // of whom
+	of    uint8 // the owner whose session a raise ends
+	done  uint8 // what that owner had done before
+	task  task
+	op    Op // of a step
+	seen  event
+	bad   string // the property that it breaks
+	next  world
+}
+
+type moveKind uint8
+
+const (
+	steps moveKind = iota
+	stopsFenced
+	stands // a raise finds the fence at its epoch or above
+	sends
+	crashes
+	loses
+	ends
+	rollsBack
+	databaseRestarts
+)
+
+// String names the move. It is for counterexamples; an exploration needs no names.
+func (m move) String() string {
+	who, what := fmt.Sprintf("owner %d", m.owner+1), "its raise"
+	if m.task == mutating {
+		what = fmt.Sprintf("its mutation %d", m.done)
+	}
+	switch m.kind {
+	case steps:
+		return fmt.Sprintf("%s: %s %s", who, what, m.op)
+	case stopsFenced:
+		return fmt.Sprintf("%s: %s %s, FENCED", who, what, m.op)
+	case stands:
+		return fmt.Sprintf("%s: %s %s, the fence stands", who, what, m.op)
+	case sends:
+		return fmt.Sprintf("%s sends %s", who, what)
+	case crashes:
+		return who + " crashes"
+	case loses:
+		return fmt.Sprintf("%s loses the connection of %s", who, what)
+	case ends:
+		return fmt.Sprintf("the raise of %s ends the session of owner %d", who, m.of+1)
+	case rollsBack:
+		return fmt.Sprintf("the abandoned session of %s rolls back", who)
+	}
+	return "the database restarts"
 }
 
 // event classifies moves, so that an exploration can tell that it was not an idle one.
@@ -87,7 +133,7 @@ func (m machine) program(t task) []Op {
 }
 
 // moves lists everything that can happen in w.
-func (m machine) moves(w world, add func(move)) {
+func (m machine) moves(w *world, add func(*move)) {
 	for i := range m.bounds.Owners {
 		m.ownerMoves(w, i, add)
 		for j := range w.sessions[i] {
@@ -97,99 +143,97 @@ func (m machine) moves(w world, add func(move)) {
 		}
 	}
 	if w.restarts > 0 {
-		next := w
-		next.restarts--
-		bad := ""
+		mv := move{kind: databaseRestarts, seen: restarted, next: *w}
+		mv.next.restarts--
 		for i := range m.bounds.Owners {
-			for j := range next.sessions[i] {
-				if next.sessions[i][j].task != idle {
-					bad = first(bad, m.abort(&next, i, j))
+			for j := range mv.next.sessions[i] {
+				if mv.next.sessions[i][j].task != idle {
+					mv.abort(i, j)
 				}
 			}
 		}
-		add(move{"the database restarts", next, restarted, bad})
+		add(&mv)
 	}
 }
 
 // ownerMoves: it sends its next transaction, crashes, or loses the link to its session.
-func (m machine) ownerMoves(w world, i int, add func(move)) {
+func (m machine) ownerMoves(w *world, i int, add func(*move)) {
 	o, s := w.owners[i], w.sessions[i][0]
 	if o.gone {
 		return
 	}
+	mv := move{owner: uint8(i), done: o.done, task: s.task, next: *w}
 	if w.crashes > 0 {
-		next := w
-		next.crashes--
-		next.owners[i].gone = true
-		next.sessions[i][0].heard = false
-		add(move{name(i) + " crashes", next, crashed, ""})
+		mv := mv
+		mv.kind, mv.seen = crashes, crashed
+		mv.next.crashes--
+		mv.next.owners[i].gone = true
+		mv.next.sessions[i][0].heard = false
+		add(&mv)
 	}
-	if s.task == idle {
-		next := w
-		t := mutating
+	switch {
+	case s.task == idle:
+		mv.kind, mv.task = sends, mutating
 		if o.done == 0 {
-			t = raising
+			mv.task = raising
 		}
-		next.sessions[i][0] = session{task: t, heard: true}
-		add(move{fmt.Sprintf("%s sends %s", name(i), m.describe(t, o.done)), next, other, ""})
-		return
-	}
-	if w.losses > 0 && w.sessions[i][1].task == idle {
-		next := w
-		next.losses--
+		mv.next.sessions[i][0] = session{task: mv.task, heard: true}
+		add(&mv)
+	case w.losses > 0 && w.sessions[i][1].task == idle:
+		mv.kind, mv.seen = loses, lost
+		mv.next.losses--
 		s.heard = false
-		next.sessions[i][0], next.sessions[i][1] = session{}, s
+		mv.next.sessions[i][0], mv.next.sessions[i][1] = session{}, s
 		// A raise is repeated on another session. A mutation's outcome is unknown: the epoch is spent.
-		next.owners[i].gone = s.task == mutating
-		add(move{name(i) + " loses the connection of " + m.describe(s.task, o.done), next, lost, ""})
+		mv.next.owners[i].gone = s.task == mutating
+		add(&mv)
 	}
 }
-
-func (m machine) describe(t task, done uint8) string {
-	if t == raising {
-		return "its raise"
-	}
-	return fmt.Sprintf("its mutation %d", done)
-}
-
-func name(i int) string { return fmt.Sprintf("owner %d", i+1) }
 
 // sessionMoves: a session takes its next step, is ended by a raise that waits for
 // it, or notices that nobody listens any more.
-func (m machine) sessionMoves(w world, i, j int, add func(move)) {
+func (m machine) sessionMoves(w *world, i, j int, add func(*move)) {
 	s := w.sessions[i][j]
-	op := m.program(s.task)[s.pc]
-	if wait := lockOf(op); wait != Snap {
-		free := true
-		for a := range m.bounds.Owners {
-			for b := range w.sessions[a] {
-				if (a != i || b != j) && conflicts(w.sessions[a][b].lock, wait) {
-					free = false
-					if wait == LockExclusive && w.sessions[a][b].lock == LockShared && !w.sessions[a][b].placed {
-						next := w
-						bad := m.abort(&next, a, b)
-						add(move{fmt.Sprintf("the raise of %s ends the session of %s", name(i), name(a)), next, ended, bad})
-					}
-				}
+	if wait := lockOf(m.program(s.task)[s.pc]); wait != Snap && !m.free(w, i, j, wait, add) {
+		return
+	}
+	mv := move{owner: uint8(i), done: w.owners[i].done, task: s.task, next: *w}
+	if !s.heard && !s.placed {
+		mv := mv
+		mv.kind = rollsBack
+		mv.abort(i, j)
+		add(&mv)
+	}
+	m.step(&mv, i, j)
+	add(&mv)
+}
+
+// free reports whether nobody holds a lock that conflicts. A raise that waits may
+// end the sessions that hold the shared lock; what is committed they cannot lose.
+func (m machine) free(w *world, i, j int, wait Op, add func(*move)) bool {
+	free := true
+	for a := range m.bounds.Owners {
+		for b, other := range w.sessions[a] {
+			if a == i && b == j || !conflicts(other.lock, wait) {
+				continue
+			}
+			free = false
+			if wait == LockExclusive && other.lock == LockShared && !other.placed {
+				mv := move{kind: ends, owner: uint8(i), of: uint8(a), task: raising, seen: ended, next: *w}
+				mv.abort(a, b)
+				add(&mv)
 			}
 		}
-		if !free {
-			return
-		}
 	}
-	add(m.step(w, i, j))
-	if !s.heard && !s.placed {
-		next := w
-		bad := m.abort(&next, i, j)
-		add(move{"the abandoned session of " + name(i) + " rolls back", next, other, bad})
-	}
+	return free
 }
 
 // step runs the next step of a session and the silent ones behind it.
-func (m machine) step(w world, i, j int) move {
+func (m machine) step(mv *move, i, j int) {
+	w := &mv.next
 	s := &w.sessions[i][j]
 	program, epoch := m.program(s.task), uint8(i+1)
-	mv := move{what: fmt.Sprintf("%s: %s %s", name(i), m.describe(s.task, w.owners[i].done), program[s.pc])}
+	mv.kind, mv.op = steps, program[s.pc]
 	for taken := false; int(s.pc) < len(program) && (!taken || program[s.pc].silent()); taken = true {
 		op := program[s.pc]
 		s.pc++
@@ -200,25 +244,25 @@ func (m machine) step(w world, i, j int) move {
 			s.lock = op
 		case Check:
 			if s.snap != epoch {
-				m.answer(&w, i, j, false)
-				mv.what, mv.next, mv.seen = mv.what+", FENCED", w, fenced
-				return mv
+				mv.kind, mv.seen = stopsFenced, fenced
+				m.answer(w, i, j, false)
+				return
 			}
 		case CheckUp:
 			if s.snap >= epoch {
-				m.answer(&w, i, j, s.snap == epoch)
-				mv.what, mv.next = mv.what+", the fence stands", w
+				mv.kind = stands
 				if s.snap > epoch {
 					mv.seen = fenced
 				}
-				return mv
+				m.answer(w, i, j, s.snap == epoch)
+				return
 			}
 		case PutFence:
 			s.fence = true
 		case Write:
 			s.wrote = true
 		case Commit:
-			mv.seen, mv.bad = commit(&w, s, epoch)
+			mv.commit(s, epoch)
 		case Release:
 			s.lock = Snap
 		case Tell:
@@ -226,29 +270,27 @@ func (m machine) step(w world, i, j int) move {
 		}
 	}
 	if int(s.pc) == len(program) {
-		m.answer(&w, i, j, true)
+		m.answer(w, i, j, true)
 	}
-	mv.next = w
-	return mv
 }
 
-// commit makes the writes visible and says which property that breaks.
-func commit(w *world, s *session, epoch uint8) (seen event, bad string) {
+// commit makes the writes of a session visible and notes which property that breaks.
+func (mv *move) commit(s *session, epoch uint8) {
+	w := &mv.next
 	if s.fence {
-		seen = raised
+		mv.seen = raised
 		if epoch < w.high {
-			bad = fmt.Sprintf("the fence goes down from epoch %d to %d", w.high, epoch)
+			mv.bad = fmt.Sprintf("the fence goes down from epoch %d to %d", w.high, epoch)
 		}
 		w.fence, w.high = epoch, max(w.high, epoch)
 	}
 	if s.wrote {
-		seen = mutated
+		mv.seen = mutated
 		if epoch < w.high {
-			bad = fmt.Sprintf("a mutation of epoch %d commits after the fence was raised to %d", epoch, w.high)
+			mv.bad = fmt.Sprintf("a mutation of epoch %d commits after the fence was raised to %d", epoch, w.high)
 		}
 	}
 	s.placed = s.fence || s.wrote
-	return seen, bad
 }
 
 // answer ends a session; its owner goes on if it still listens.
@@ -267,17 +309,16 @@ func (m machine) answer(w *world, i, j int, ok bool) {
 	o.gone = int(o.done) > m.bounds.Mutations
 }
 
-// abort rolls a session back, whatever it was doing. What is committed stays.
-func (m machine) abort(w *world, i, j int) (bad string) {
-	s := w.sessions[i][j]
+// abort ends a session, whatever it was doing. What is committed stays.
+func (mv *move) abort(i, j int) {
+	s := mv.next.sessions[i][j]
 	if s.told && !s.placed {
-		bad = fmt.Sprintf("epoch %d was told that a mutation is done which is rolled back", i+1)
+		mv.bad = fmt.Sprintf("epoch %d was told that a mutation is done which is rolled back", i+1)
 	}
-	w.sessions[i][j] = session{}
+	mv.next.sessions[i][j] = session{}
 	if s.heard && s.task == mutating {
-		w.owners[i].gone = true // the outcome is unknown
+		mv.next.owners[i].gone = true // the outcome is unknown
 	}
-	return bad
 }
 
 // lockOf is the lock that a step waits for; Snap for none.
@@ -291,14 +332,15 @@ func lockOf(op Op) Op {
 
 // conflicts is the part of PostgreSQL's tables of lock modes that is used here.
 func conflicts(held, wanted Op) bool {
-	either := func(a, b Op) bool { return held == a && wanted == b || held == b && wanted == a }
-	return either(LockShared, LockExclusive) || either(LockExclusive, LockExclusive) ||
-		either(RowShare, RowUpdate) || either(RowUpdate, RowUpdate)
-}
-
-func first(a, b string) string {
-	if a != "" {
-		return a
+	switch wanted {
+	case LockShared:
+		return held == LockExclusive
+	case LockExclusive:
+		return held == LockShared || held == LockExclusive
+	case RowShare:
+		return held == RowUpdate
+	case RowUpdate:
+		return held == RowShare || held == RowUpdate
 	}
-	return b
+	return false
 }
