@@ -15,6 +15,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/migrations/mutant"
 )
 
 var (
@@ -132,6 +133,10 @@ func (t *tree) becomeActive() error {
 	}
 	t.active.Store(true)
 	for _, loop := range spec.Loops {
+		if mutant.Planted(mutant.LoopNotJoined) {
+			go t.runLoop(g, loop)
+			continue
+		}
 		t.life.start(func() { t.runLoop(g, loop) })
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/migrations/mutant"
 )
 
 // Intervals of the Service.
@@ -181,7 +182,7 @@ func (s *Service) refresh(seen *seenView) time.Duration {
 	// as what was confirmed. An expired one revokes before anything else happens.
 	now, confirmed := s.now(), s.backend.Confirmed()
 	age := now.Sub(confirmed)
-	if age > ConfirmationBound {
+	if age > ConfirmationBound && !mutant.Planted(mutant.GuardOutlivesLease) {
 		s.feedAll(event{kind: evUnconfirmed})
 	}
 	if v := s.backend.View(); seen.newer(v) {

@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
+
+	"github.com/forgeyard/forgeyard/migrations/mutant"
 )
 
 //go:embed [0-9]*_*.sql
@@ -36,7 +38,7 @@ const VersionTable = "coordination.schema_version"
 func RolesSQL() string { return rolesSQL }
 
 // Sources are the embedded migration files.
-func Sources() fs.FS { return sources }
+func Sources() fs.FS { return mutant.Files(sources) }
 
 // Config names the two connections a migration needs.
 type Config struct {
@@ -83,7 +85,7 @@ func Up(ctx context.Context, c Config) (ran int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("version table: %w", err)
 	}
-	p, err := goose.NewProvider(goose.DialectCustom, db, sources, goose.WithStore(versions), goose.WithDisableGlobalRegistry(true))
+	p, err := goose.NewProvider(goose.DialectCustom, db, Sources(), goose.WithStore(versions), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return 0, fmt.Errorf("read migrations: %w", err)
 	}

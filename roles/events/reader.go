@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/forgeyard/forgeyard/migrations/mutant"
 )
 
 // Database is what the reader needs of roles/store: one batch is one implicit
@@ -118,7 +120,7 @@ func Read(ctx context.Context, db Database, after Cursor, run string, limit int)
 	}
 	err := db.Batch(ctx, func(b *pgx.Batch) {
 		queueHead(b, &at)
-		b.Queue(sql, args...).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(mutant.SQL(sql), args...).Query(func(rows pgx.Rows) (err error) {
 			found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (e Event, err error) {
 				var xid int64
 				err = row.Scan(&xid, &e.Cursor.Seq, &e.At, &e.Kind, &e.Run, &e.Job, &e.Data)

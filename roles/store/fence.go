@@ -71,6 +71,7 @@ func (s *Store) sendFenced(ctx context.Context, p *pgxpool.Pool, a authority, st
 	if fill != nil {
 		fill(b)
 	}
+	plantedFence(b, a)
 	return s.use(ctx, p, func(ctx context.Context, c *pgx.Conn) error {
 		if err := still(); err != nil {
 			return err

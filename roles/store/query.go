@@ -81,7 +81,7 @@ func (s *Store) Batch(ctx context.Context, fill func(*pgx.Batch)) error {
 // server's (the reply was lost, or a callback failed while the statements went
 // on) hides whether the commit came: it is marked unknown.
 func send(ctx context.Context, c *pgx.Conn, b *pgx.Batch) error {
-	err := c.SendBatch(ctx, b).Close()
+	err := plantedAnswer(b, c.SendBatch(ctx, b)).Close()
 	if err != nil && state(err) == "" && !pgconn.SafeToRetry(err) {
 		return ErrUnknown.Wrap(err, "")
 	}

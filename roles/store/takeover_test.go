@@ -69,6 +69,26 @@ func TestRaiseUnderLiveStaleWriters(t *testing.T) {
 	require.Positive(t, w.results[Lost])
 }
 
+// A write that was sent before a takeover and waits for it is refused: the fence is read after its lock was granted.
+func TestWriteThatWaitsForATakeover(t *testing.T) {
+	db := newDatabase(t)
+	s := open(t, db)
+	require.NoError(t, s.raise(t.Context(), at(5, "old")))
+	takeover, err := session(t, db.App).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = takeover.Exec(t.Context(), "SELECT coordination.raise_fence(1::smallint, 1, 6, 'new', 'new-1')")
+	require.NoError(t, err)
+	written := make(chan error, 1)
+	go func() { written <- s.sendFenced(t.Context(), s.fenced, at(5, "old"), still, insert("late")) }()
+	require.Eventually(t, func() bool {
+		return one[bool](t, db, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory')")
+	}, waitBound, pollEvery, "the write waits for the takeover")
+	require.NoError(t, takeover.Commit(t.Context()))
+	err = <-written
+	require.Equal(t, Lost, Classify(err), "%v", err)
+	require.Zero(t, one[int](t, db, "SELECT count(*) FROM work"))
+}
+
 // A paused owner: its transaction is open, its fence was good, it sleeps. The
 // takeover ends its session, and its late commit fails.
 func TestRaiseEndsAPausedHolder(t *testing.T) {
