@@ -120,9 +120,7 @@ func (n *Node) barrier() error {
 		return nil
 	}
 	b := n.raft.Barrier(0)
-	err := b.Error()
-	n.noteHandover(err)
-	if err != nil {
+	if err := b.Error(); err != nil {
 		return err
 	}
 	if i, ok := b.(raft.IndexFuture); ok {
