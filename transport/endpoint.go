@@ -49,9 +49,11 @@ type Config struct {
 	Admit func(p Peer, fam Family, method string) error
 	// Rejected hears why this side refused a peer, or a peer this side. It must not block.
 	Rejected func(remote net.Addr, peer pki.Subject, err *Error)
-	Limits   Limits
-	Logger   *slog.Logger
-	Now      func() time.Time // for the validity of certificates
+	// Echo answers whoever asks the port which process holds it (transport/echo).
+	Echo   bool
+	Limits Limits
+	Logger *slog.Logger
+	Now    func() time.Time // for the validity of certificates
 }
 
 // Endpoint dials and accepts over one socket. All methods are safe for concurrent use.
@@ -131,6 +133,9 @@ func Listen(cfg Config) (*Endpoint, error) {
 			return nil, fmt.Errorf("transport: listen: %w", err)
 		}
 		e.tasks.Go(e.accept)
+	}
+	if cfg.Echo {
+		e.tasks.Go(e.answerEchoes)
 	}
 	return e, nil
 }

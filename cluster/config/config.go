@@ -41,6 +41,8 @@ type Cluster struct {
 	Seeds     []string `ron:"seeds" doc:"UDP addresses of other nodes, for discovery only"`
 	TLS       TLS      `ron:"tls"`
 	Timers    Timers   `ron:"timers"`
+	// EarlyElection must be the same on all nodes to be of use: a majority must see that the leader is gone.
+	EarlyElection bool `ron:"early_election" doc:"elect at once when a majority sees that the leader's process is gone, instead of waiting for the timers"`
 	// Snapshots bound the log between two of them (§181).
 	Snapshots Snapshots `ron:"snapshots"`
 	Limits    Limits    `ron:"limits"`

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/raftnode/early"
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/transport"
 	"github.com/forgeyard/forgeyard/transport/rafttransport"
@@ -24,6 +25,10 @@ type RaftTransport interface {
 	Confirmed(term uint64, voters []fsm.NodeID) time.Time
 	// Peers is the replication progress by follower.
 	Peers() []rafttransport.Peer
+	// Heard is when the newest append of a node was read here; zero when there was none.
+	Heard(fsm.NodeID) time.Time
+	// Campaign makes this node stand for election at once; it gives up when ctx ends.
+	Campaign(ctx context.Context) error
 }
 
 // Control is the control family of the endpoint; transport.Endpoint is one.
@@ -52,6 +57,8 @@ type Config struct {
 	// Exit ends the process when going on would be unsafe (a hung or damaged log,
 	// a hung state machine, a second process under this identity). It may return in tests.
 	Exit func(code int, reason string)
+	// Early lets this voter campaign before its timers end when its leader's process is gone; nil: never.
+	Early *early.Outside
 	// WrapLog lets a harness stand between engine and disk; nil in production.
 	WrapLog func(Log) Log
 	// Applied lets a harness compare replicas: it is told the state's hash after

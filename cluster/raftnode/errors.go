@@ -28,6 +28,9 @@ var (
 	// ErrApplyStalled: the state machine hangs in a committed entry.
 	ErrApplyStalled = &cluster.Error{Kind: cluster.Internal, Code: "FY-RAFT-011", Message: "the state machine hangs",
 		Hint: "restart this node; keep its log of the last minutes, it is a defect"}
+	// ErrHandoverStuck: the library still takes leadership for being handed over, long after nothing is.
+	ErrHandoverStuck = &cluster.Error{Kind: cluster.Internal, Code: "FY-RAFT-012", Message: "a hand-over of leadership never ends",
+		Hint: "restart this node, if nothing has: another voter leads meanwhile"}
 	// ErrConfigurationMoved: the membership changed, or is changing, under this change.
 	ErrConfigurationMoved = &cluster.Error{Kind: cluster.MembershipConflict, Code: "FY-RAFT-008", Message: "the membership is changing",
 		Hint: "bring every voter up or remove those that are gone, read the members again, then decide"}

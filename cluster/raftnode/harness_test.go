@@ -22,12 +22,18 @@ import (
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/testkit/disk"
 	"github.com/forgeyard/forgeyard/transport"
 	"github.com/forgeyard/forgeyard/transport/pki"
 	"github.com/forgeyard/forgeyard/transport/rafttransport"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if disk.Supervised() {
+		os.Exit(driveMain())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience bounds every wait for a fact; it is far above what any of them takes.
 const patience = 15 * time.Second
@@ -41,6 +47,8 @@ type memRaft struct {
 	mu   sync.Mutex
 	ack  map[fsm.NodeID]rafttransport.Peer
 	sent map[fsm.NodeID]acknowledged
+
+	noHeir chan struct{} // holds every TimeoutNow up until it is closed; nil: none
 }
 
 type acknowledged struct {
@@ -50,6 +58,7 @@ type acknowledged struct {
 
 func newMemRaft(self fsm.NodeID) *memRaft {
 	_, t := raft.NewInmemTransportWithTimeout(serverAddress(self), 200*time.Millisecond)
+	t.Connect(serverAddress(self), t) // for Campaign
 	return &memRaft{InmemTransport: t, self: self, ack: map[fsm.NodeID]rafttransport.Peer{}, sent: map[fsm.NodeID]acknowledged{}}
 }
 
@@ -99,6 +108,20 @@ func (m *memRaft) Confirmed(term uint64, voters []fsm.NodeID) time.Time {
 		return times[need-1]
 	}
 	return time.Time{}
+}
+
+func (m *memRaft) Heard(fsm.NodeID) time.Time { return time.Time{} }
+
+func (m *memRaft) Campaign(context.Context) error {
+	order := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}
+	return m.InmemTransport.TimeoutNow(serverID(m.self), serverAddress(m.self), order, &raft.TimeoutNowResponse{})
+}
+
+func (m *memRaft) TimeoutNow(id raft.ServerID, to raft.ServerAddress, req *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
+	if m.noHeir != nil {
+		<-m.noHeir
+	}
+	return m.InmemTransport.TimeoutNow(id, to, req, resp)
 }
 
 func (m *memRaft) Peers() []rafttransport.Peer {

@@ -120,7 +120,9 @@ func (n *Node) barrier() error {
 		return nil
 	}
 	b := n.raft.Barrier(0)
-	if err := b.Error(); err != nil {
+	err := b.Error()
+	n.noteHandover(err)
+	if err != nil {
 		return err
 	}
 	if i, ok := b.(raft.IndexFuture); ok {

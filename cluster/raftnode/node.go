@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/raftnode/early"
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/transport"
 )
@@ -30,6 +31,9 @@ type Node struct {
 	readyTerm atomic.Uint64 // the term whose barrier has passed here; 0 when none
 	failure   atomic.Pointer[cluster.Error]
 	reporter  atomic.Pointer[func() cluster.HealthReport]
+
+	early    *early.Watch // nil: elections wait for the timers
+	handover timer        // since when the library refuses proposals because leadership is being handed over
 
 	volume     volume
 	snapshotAt atomic.Uint64 // applied index of the last snapshot that this node asked for
@@ -70,7 +74,7 @@ func Open(cfg Config) (*Node, error) {
 	if err := n.start(); err != nil {
 		n.cancel()
 		n.loops.Wait()
-		return nil, errors.Join(err, st.bolt.Close())
+		return nil, errors.Join(err, st.close())
 	}
 	return n, nil
 }
@@ -82,7 +86,7 @@ func (n *Node) start() error {
 	if c := n.store.found.configuration; c != nil {
 		n.machine.configure(c)
 	}
-	var inner raft.LogStore = n.store.bolt
+	var inner raft.LogStore = n.store.log
 	if n.cfg.WrapLog != nil {
 		inner = n.cfg.WrapLog(inner)
 	}
@@ -91,11 +95,12 @@ func (n *Node) start() error {
 	if err != nil {
 		return err
 	}
-	stable := stableStore{StableStore: n.store.bolt, high: n.store.high, log: n.log, stop: n.stop}
-	snapshots := snapshotStore{SnapshotStore: n.store.snapshots, completed: func(index uint64, c raft.Configuration) {
+	stable := stableStore{StableStore: n.store.stable, high: n.store.high, log: n.log, stop: n.stop}
+	snapshots := n.store.snapshots
+	snapshots.completed = func(index uint64, c raft.Configuration) {
 		n.volume.reset()
 		n.machine.StoreConfiguration(index, c)
-	}}
+	}
 
 	// The library blocks on this channel, so it is read before the library starts.
 	transitions := make(chan bool, 16)
@@ -112,6 +117,7 @@ func (n *Node) start() error {
 	}
 	n.cfg.Control.Handle(transport.FamilyControl, methodPing, n.handlePing)
 	n.cfg.Control.Handle(transport.FamilyControl, methodPropose, n.handlePropose)
+	n.watchLeader()
 	n.loops.Go(n.leadLoop)
 	n.loops.Go(n.pingLoop)
 	n.loops.Go(n.announceLoop)
@@ -196,7 +202,7 @@ func (n *Node) shutdown() error {
 	case err := <-done:
 		n.calls.drain(drainBound)
 		n.store.high.raiseApplied(n.machine.current().Index)
-		return errors.Join(err, n.store.high.flush(), n.store.bolt.Close())
+		return errors.Join(err, n.store.high.flush(), n.store.close())
 	case <-time.After(closeBound):
 		return ErrStoreStalled.Wrap(nil, "the engine did not stop within %s", closeBound)
 	}

@@ -95,6 +95,7 @@ func (n *Node) append(ctx context.Context, data []byte) (cluster.Commit, error) 
 	err := n.await(ctx, func() error {
 		f := n.raft.Apply(data, enqueue)
 		err := f.Error()
+		n.noteHandover(err)
 		if err == nil {
 			result = f.Response().(applied)
 		}

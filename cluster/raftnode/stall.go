@@ -12,6 +12,9 @@ type timer struct{ since atomic.Pointer[time.Time] }
 
 func (t *timer) start(now time.Time) { t.since.Store(&now) }
 
+// keepOn starts it, unless it runs already.
+func (t *timer) keepOn(now time.Time) { t.since.CompareAndSwap(nil, &now) }
+
 func (t *timer) stop() { t.since.Store(nil) }
 
 // stall adds up how long a timer's operation was seen under way, look by look.

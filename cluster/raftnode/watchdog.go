@@ -19,12 +19,15 @@ import (
 //	an apply hangs, leading       → the same, and leadLoop hands leadership over
 //	… and still leads after three election timeouts → stop for good
 //
+//	a hand-over hangs             → stop for good: the library refuses every proposal until it ends
+//
 // Each bound is exceeded by at most two looks.
 func (n *Node) watch() {
 	interval := max(n.cfg.StallLimit/20, time.Millisecond)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	entry, vote, apply := stall{timer: &n.log.logWrite}, stall{timer: &n.log.stableWrite}, stall{timer: &n.machine.busy}
+	handover := stall{timer: &n.handover}
 	var leads time.Time // since when it leads with a hung state machine
 	for {
 		select {
@@ -35,6 +38,10 @@ func (n *Node) watch() {
 		now := n.cfg.Now()
 		if d := max(entry.look(now, 2*interval), vote.look(now, 2*interval)); d > n.cfg.StallLimit {
 			n.end(ExitStorage, ErrStoreStalled.Wrap(nil, "a log write has been outstanding for %s", d.Round(time.Millisecond)))
+			return
+		}
+		if d := n.handoverStuck(&handover, now, 2*interval); d > n.handoverLimit() {
+			n.end(ExitHung, ErrHandoverStuck.Wrap(nil, "proposals have been refused for %s", d.Round(time.Millisecond)))
 			return
 		}
 		d := apply.look(now, 2*interval)

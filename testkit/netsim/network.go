@@ -28,6 +28,10 @@ type Network struct {
 	busy  map[link]time.Time // until when a direction transmits what was sent before
 	seq   uint64
 	stats Stats
+	spent map[link]int // packets that a cut of this direction has stopped
+
+	loseRefusals bool
+	rejected     map[netip.AddrPort]bool // connected sockets are refused there
 }
 
 // bufferTime is how much a direction with a rate holds back before it drops, as routers do.
@@ -50,6 +54,7 @@ type Stats struct {
 	Sent      int // written by somebody
 	Delivered int // put into somebody's queue
 	Lost      int // by the loss rate, a cut, a full queue or because nobody listens
+	Refused   int // written by connected sockets to where nobody listens, or to where they are rejected
 
 	Dropped    int // of the lost ones: by the loss rate
 	Cut        int // by a cut, those in flight included
@@ -66,8 +71,11 @@ func New(seed uint64) *Network {
 		cuts:  map[link]bool{},
 		off:   map[netip.AddrPort]bool{},
 		last:  map[link]uint64{},
+		spent: map[link]int{},
 		lags:  map[netip.AddrPort]time.Duration{},
 		busy:  map[link]time.Time{},
+
+		rejected: map[netip.AddrPort]bool{},
 	}
 }
 
@@ -218,7 +226,7 @@ func (n *Network) send(from, to netip.AddrPort, payload []byte) {
 	switch {
 	case n.stopped(l):
 		n.stats.Lost++
-		n.stats.Cut++
+		n.stop(l)
 		return
 	case n.conns[to] == nil:
 		n.stats.Lost++
@@ -268,13 +276,28 @@ func (n *Network) deliver(l link, p packet) bool {
 // stopped reports whether packets of this direction go nowhere; the caller holds mu.
 func (n *Network) stopped(l link) bool { return n.cuts[l] || n.off[l.from] || n.off[l.to] }
 
+// stop counts a packet that goes nowhere; the caller holds mu.
+func (n *Network) stop(l link) {
+	n.stats.Cut++
+	if n.cuts[l] {
+		n.spent[l]++
+	}
+}
+
+// Stopped is how many packets from one address to the other were stopped by a cut so far.
+func (n *Network) Stopped(from, to string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.spent[link{parse(from), parse(to)}]
+}
+
 // arrive says whether a packet that is due reaches its reader, and notes the order.
 func (n *Network) arrive(p *packet, to netip.AddrPort) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	l := link{p.from, to}
 	if n.stopped(l) {
-		n.stats.Cut++
+		n.stop(l)
 		return false
 	}
 	if p.seq < n.last[l] && p.held {

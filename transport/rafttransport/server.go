@@ -52,6 +52,7 @@ func (t *Transport) request(ctx context.Context, from transport.Peer, s *transpo
 	var data *chunks
 	switch q := q.(type) {
 	case *raft.AppendEntriesRequest:
+		t.heard.from(from.Node(), t.cfg.Now())
 		if isHeartbeat(q) {
 			s.SetPriority(priorityUrgent)
 			return t.answer(ctx, s, t.beat(ctx, rpc, answers))
@@ -59,7 +60,8 @@ func (t *Transport) request(ctx context.Context, from transport.Peer, s *transpo
 		s.SetPriority(priorityAppend)
 	case *raft.InstallSnapshotRequest:
 		s.SetPriority(prioritySnapshot)
-		data = &chunks{ctx: ctx, s: s, idle: t.cfg.SnapshotIdle, left: q.Size}
+		t.heard.from(from.Node(), t.cfg.Now())
+		data = &chunks{ctx: ctx, s: s, idle: t.cfg.SnapshotIdle, left: q.Size, came: func() { t.heard.from(from.Node(), t.cfg.Now()) }}
 		rpc.Reader = data
 	default:
 		s.SetPriority(priorityUrgent)

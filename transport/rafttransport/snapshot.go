@@ -89,6 +89,7 @@ type chunks struct {
 	s    *transport.Stream
 	idle time.Duration
 	left int64 // bytes not received yet
+	came func() // called for each chunk
 	buf  []byte
 	err  error
 }
@@ -123,6 +124,9 @@ func (c *chunks) fill() {
 		}
 		c.buf = b
 		c.left -= int64(len(b))
+		if err == nil {
+			c.came()
+		}
 		return err
 	})
 }

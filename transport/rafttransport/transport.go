@@ -59,6 +59,7 @@ type Transport struct {
 	lanes     map[laneKey]*lane
 
 	progress progress
+	heard    heard
 }
 
 var (
@@ -85,6 +86,7 @@ func New(cfg Config) *Transport {
 		rpcs: make(chan raft.RPC), lanes: map[laneKey]*lane{},
 	}
 	t.progress.init()
+	t.heard.init()
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	cfg.Endpoint.HandleStream(transport.FamilyRaft, t.serve)
 	return t

@@ -25,6 +25,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/membership"
 	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/server"
+	"github.com/forgeyard/forgeyard/transport/echo"
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
 
@@ -95,7 +96,7 @@ func givenFlags(cmd *cobra.Command) map[string]string {
 
 // run opens what the configuration names, runs the daemon until ctx ends or it fails, and stops it.
 func run(ctx context.Context, cfg config.Config, start Start, version server.Version, logger *slog.Logger) (err error) {
-	out := Outside{Logger: logger, Now: time.Now, Tracer: trace.Discard, Version: version, Exit: exitProcess(logger)}
+	out := Outside{Logger: logger, Now: time.Now, Tracer: trace.Discard, Version: version, Exit: exitProcess(logger), Probe: echo.DialUDP}
 	if err := open(&out, cfg); err != nil {
 		return errors.Join(err, out.close())
 	}

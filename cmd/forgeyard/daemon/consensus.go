@@ -12,6 +12,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/local"
 	"github.com/forgeyard/forgeyard/cluster/membership"
 	"github.com/forgeyard/forgeyard/cluster/raftnode"
+	"github.com/forgeyard/forgeyard/cluster/raftnode/early"
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/transport/pki"
 	"github.com/forgeyard/forgeyard/transport/rafttransport"
@@ -43,6 +44,9 @@ func (d *Daemon) identify(context.Context) error {
 // use makes the engine known to the parts that were made before it.
 func (d *Daemon) use(b cluster.Backend) {
 	d.engine, d.backend = b, d.figures.proposals.Wrap(b)
+	if d.out.Watch != nil {
+		d.backend = d.out.Watch(d.backend)
+	}
 	d.known.Store(&d.backend)
 }
 
@@ -110,12 +114,21 @@ func (d *Daemon) openNode() (*raftnode.Node, error) {
 		Transport: carrier, Control: d.endpoint, Timers: timers, Bootstrap: d.start.Bootstrap, ClusterName: d.cfg.Cluster.Name,
 		Snapshots: raftnode.SnapshotPolicy{Entries: uint64(d.cfg.Cluster.Snapshots.Entries), Bytes: uint64(d.cfg.Cluster.Snapshots.Bytes)},
 		Logger:    d.log, Now: d.out.Now, Exit: d.out.Exit, WrapLog: d.out.WrapLog, Applied: d.out.Applied,
+		Early: d.early(),
 	})
 	if err != nil {
 		return nil, errors.Join(err, carrier.Close())
 	}
 	d.onStop(func(context.Context) error { return node.Close() })
 	return node, nil
+}
+
+// early is what early election uses; nil when it is off.
+func (d *Daemon) early() *early.Outside {
+	if !d.cfg.Cluster.EarlyElection || d.out.Probe == nil {
+		return nil
+	}
+	return &early.Outside{Dial: d.out.Probe, Resolve: d.directory.Resolve}
 }
 
 // join redeems the token, if this start has one, and asks for the log until it comes.

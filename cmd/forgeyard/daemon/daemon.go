@@ -27,6 +27,7 @@ import (
 	"github.com/forgeyard/forgeyard/roles/scheduler"
 	"github.com/forgeyard/forgeyard/roles/store"
 	"github.com/forgeyard/forgeyard/transport"
+	"github.com/forgeyard/forgeyard/transport/echo"
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
 
@@ -38,6 +39,7 @@ type Outside struct {
 	API      net.Listener   // TCP, loopback unless api.tls is set; nil serves none
 	Admin    net.Listener   // administration socket; nil serves none
 	Identity *pki.Identity  // nil in standalone mode without a certificate
+	Probe    echo.Dial      // asks other nodes' ports for early election; nil: there is none
 
 	Tracer  trace.Tracer
 	Logger  *slog.Logger
@@ -45,11 +47,12 @@ type Outside struct {
 	Exit    func(code int, reason string)
 	Version server.Version
 
-	WrapLog   func(raftnode.Log) raftnode.Log   // between the Raft engine and its disk; nil in production
-	Applied   func(index uint64, hash [32]byte) // hears the coordination state's hash after every entry; nil in production
-	Scheduler scheduler.Config                  // durations; Store, Dispatched and Logger are filled in
-	Actors    actors.Config                     // budget, back-off and AllowCrash; the rest is filled in
-	Polling   bool                              // hear other daemons by polling alone: a session that listens would stop virtual time
+	WrapLog   func(raftnode.Log) raftnode.Log       // between the Raft engine and its disk; nil in production
+	Applied   func(index uint64, hash [32]byte)     // hears the coordination state's hash after every entry; nil in production
+	Watch     func(cluster.Backend) cluster.Backend // between the engine and who uses it; nil in production
+	Scheduler scheduler.Config                      // durations; Store, Dispatched and Logger are filled in
+	Actors    actors.Config                         // budget, back-off and AllowCrash; the rest is filled in
+	Polling   bool                                  // hear other daemons by polling alone: a session that listens would stop virtual time
 }
 
 // Start says how a daemon becomes a member when it is none yet.
@@ -108,6 +111,9 @@ func New(cfg config.Config, start Start, out Outside) *Daemon {
 
 // Roles is where the roles' trees on this node stand.
 func (d *Daemon) Roles() []cluster.RoleStatus { return d.service.Status() }
+
+// Coordination is the coordination engine, for harnesses that propose to it.
+func (d *Daemon) Coordination() cluster.Backend { return d.backend }
 
 // Actors is the actor system, for harnesses that crash parts of it.
 func (d *Daemon) Actors() *actors.System { return d.system }

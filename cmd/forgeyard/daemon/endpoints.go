@@ -16,6 +16,7 @@ func (d *Daemon) listen(conn net.PacketConn, accept pki.Kind, most int, admit fu
 	return transport.Listen(transport.Config{
 		Conn: conn, Identity: d.out.Identity, Accept: accept, Hello: d.hello, Admit: admit,
 		Limits: transport.Limits{Connections: most}, Logger: d.log, Now: d.out.Now,
+		Echo: accept == pki.KindNode && d.cfg.Cluster.EarlyElection,
 	})
 }
 
