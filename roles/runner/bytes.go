@@ -25,7 +25,6 @@ const (
 	MaxTransfers   = 64      // streams of one agent; logs of its running leases among them
 	MaxStored      = 4 << 30 // bytes of one artifact, as stored
 	transferPause  = time.Minute
-	logsAfterEnd   = 10 * time.Minute // how long after its lease ended an agent may still send a log
 	transferDBWait = 5 * time.Second
 )
 
@@ -335,67 +334,4 @@ func (p *patient) Read(b []byte) (int, error) {
 	n := copy(b, p.rest)
 	p.rest = p.rest[n:]
 	return n, nil
-}
-
-const logSQL = `
-SELECT log_bytes FROM forge.leases
- WHERE id = $1::text::uuid AND agent_id = $2 AND (ended_at IS NULL OR ended_at > coordination.clock() - $3::interval)`
-
-// log appends to an attempt's log until the agent says that it is whole, or
-// ends the stream. It may do so for some time after its lease has ended.
-func (t *Transfers) log(ctx context.Context, agent string, l Log, s TransferStream) error {
-	if !validLease(l.Lease) {
-		return ErrTransferDenied.Because("no such lease")
-	}
-	at := artifact.Place{Lease: l.Lease, Agent: agent}
-	var err error
-	if at.Start, err = t.logEnd(ctx, at); err != nil {
-		return err
-	}
-	if err := bounded(ctx, s, Frame{Ready: &Ready{Offset: at.Start}}); err != nil {
-		return err
-	}
-	for {
-		f, err := s.Receive(ctx) // a quiet job's stream may stay open as long as its link
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return &streamError{err}
-		case f.End != nil:
-			at.Start = f.End.Size
-			if err := t.cfg.Logs.Finish(ctx, at); err != nil {
-				return err
-			}
-			t.cfg.Logged()
-			return bounded(ctx, s, Frame{Done: &Done{}})
-		case f.Chunk == nil || len(f.Chunk.Data) == 0:
-			return &protocolError{what: "neither a chunk nor the log's end"}
-		}
-		at.Start = f.Chunk.Offset
-		end, err := t.cfg.Logs.Append(ctx, at, f.Chunk.Data)
-		if err != nil {
-			return err
-		}
-		t.meter.logBytes.Add(float64(len(f.Chunk.Data)))
-		t.cfg.Logged()
-		if err := bounded(ctx, s, Frame{Ack: &Ack{Offset: end}}); err != nil {
-			return err
-		}
-	}
-}
-
-func (t *Transfers) logEnd(ctx context.Context, at artifact.Place) (end int64, err error) {
-	ctx, done := context.WithTimeout(ctx, transferDBWait)
-	defer done()
-	err = t.cfg.Store.Batch(ctx, func(b *pgx.Batch) {
-		b.Queue(logSQL, at.Lease, at.Agent, logsAfterEnd).QueryRow(func(row pgx.Row) error { return row.Scan(&end) })
-	})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, ErrTransferDenied.Because("no lease of this agent takes a log under this id any more")
-	}
-	if err != nil {
-		return 0, fmt.Errorf("read the log's end: %w", err)
-	}
-	return end, nil
 }
