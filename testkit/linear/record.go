@@ -1,0 +1,151 @@
+// Histories of the committed state, recorded at its callers: real calls, real answers, unknown outcomes.
+
+package linear
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/trace"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// Recorder keeps what any number of engines of one cluster answered. The zero value is ready.
+type Recorder struct {
+	mu    sync.Mutex
+	ops   []Grant
+	asked map[fsm.RequestID]*asked
+}
+
+// asked is a request: all attempts of it are one operation (or one for each role).
+type asked struct {
+	first, n int // its operations
+	attempts int
+}
+
+// Grants is what was recorded so far. What is still unanswered has an unknown outcome.
+func (r *Recorder) Grants() []Grant {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.ops)
+}
+
+// Watch returns the engine with its proposals about roles and its linearizable
+// reads recorded. Grants that end because their owner's process is replaced are
+// recorded as Vacate for every role; a history must not remove members.
+func (r *Recorder) Watch(b cluster.Backend) cluster.Backend { return watched{b, r} }
+
+type watched struct {
+	cluster.Backend
+	to *Recorder
+}
+
+// Process names a process as histories do.
+func Process(n fsm.NodeID, inc fsm.IncarnationID) string {
+	if n.IsZero() {
+		return ""
+	}
+	return n.String() + "/" + inc.String()
+}
+
+func now() int64 { return trace.Mono(time.Now()) }
+
+// Propose implements cluster.Backend.
+func (w watched) Propose(ctx context.Context, p fsm.Proposal) (cluster.Commit, error) {
+	request := w.to.called(p, w.View().Generation)
+	commit, err := w.Backend.Propose(ctx, p)
+	w.to.answered(request, commit, err)
+	return commit, err
+}
+
+// LinearizableView implements cluster.Backend.
+func (w watched) LinearizableView(ctx context.Context) (cluster.View, error) {
+	call := now()
+	v, err := w.Backend.LinearizableView(ctx)
+	if err != nil {
+		return v, err
+	}
+	done := Interval{call, now()}
+	w.to.mu.Lock()
+	defer w.to.mu.Unlock()
+	for _, role := range fsm.Roles() {
+		g := v.Role(role)
+		w.to.ops = append(w.to.ops, Grant{
+			Interval: done, Kind: Observe, Role: role, Generation: v.Generation, Epoch: g.Epoch, Owner: Process(g.Owner, g.Incarnation),
+		})
+	}
+	return v, nil
+}
+
+// called notes the operations of a command, at first with an unknown outcome.
+func (r *Recorder) called(p fsm.Proposal, g fsm.Generation) *asked {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	request, again := r.asked[p.Request]
+	if !again {
+		if r.asked == nil {
+			r.asked = map[fsm.RequestID]*asked{}
+		}
+		ops := operations(p.Command, g)
+		request = &asked{first: len(r.ops), n: len(ops)}
+		r.asked[p.Request] = request
+		call := now()
+		for _, op := range ops {
+			op.Interval, op.Outcome = Interval{call, Open}, Unknown
+			r.ops = append(r.ops, op)
+		}
+	}
+	request.attempts++
+	return request
+}
+
+// answered notes what an attempt became. A refusal is certain only of the one
+// attempt: an earlier one may still be on its way.
+func (r *Recorder) answered(request *asked, commit cluster.Commit, err error) {
+	at := now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var why *cluster.Error
+	refused := errors.As(err, &why) && !why.OutcomeUnknown && request.attempts == 1
+	for i := range request.n {
+		op := &r.ops[request.first+i]
+		switch {
+		case op.Outcome == Done:
+		case err == nil:
+			op.Outcome, op.Return = Done, at
+			if op.Kind == Assign || op.Kind == Renew {
+				op.Epoch = commit.Epoch
+			}
+		case refused:
+			op.Outcome, op.Return = Refused, at
+		}
+	}
+}
+
+// operations are what a command does to grants.
+func operations(c fsm.Command, g fsm.Generation) (ops []Grant) {
+	vacate := func(n fsm.NodeID, inc fsm.IncarnationID) {
+		for _, role := range fsm.Roles() {
+			ops = append(ops, Grant{Kind: Vacate, Role: role, Generation: g, Owner: Process(n, inc)})
+		}
+	}
+	switch c := c.(type) {
+	case fsm.AssignRole:
+		ops = append(ops, Grant{Kind: Assign, Role: c.Role, Generation: g, Expected: c.ExpectedEpoch, Owner: Process(c.Owner, c.Incarnation)})
+	case fsm.BumpEpoch:
+		if c.Role != 0 {
+			ops = append(ops, Grant{Kind: Renew, Role: c.Role, Generation: g, Expected: c.ExpectedEpoch, Owner: Process(c.Node, c.Incarnation)})
+		}
+	case fsm.ReleaseRole:
+		ops = append(ops, Grant{Kind: Release, Role: c.Role, Generation: g, Epoch: c.ExpectedEpoch, Owner: Process(c.Node, c.Incarnation)})
+	case fsm.UpdateMember:
+		if !c.Incarnation.IsZero() && c.Incarnation != c.ExpectedIncarnation {
+			vacate(c.Node, c.ExpectedIncarnation)
+		}
+	}
+	return ops
+}
