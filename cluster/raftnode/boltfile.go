@@ -18,11 +18,23 @@ const (
 	boltMagic        = 0xED0CDAED
 	boltMetaSize     = 64
 	boltChecksumAt   = 56
+	boltVersionAt    = 4
 	boltPageSizeAt   = 8
+	boltRootAt       = 16
 	boltHighPageAt   = 40
+	boltTxidAt       = 48
+	boltVersion      = 2
 	boltMaxPageSize  = 64 << 10
 	boltMetaPageRead = boltPageHeader + boltMetaSize
 )
+
+// boltMeta is what a meta page states.
+type boltMeta struct {
+	pageSize uint64
+	root     uint64 // root page of the newest tree
+	pages    uint64 // pages in use
+	txid     uint64
+}
 
 // checkBoltFile reports damage that bolt would panic over or hide. It only
 // reads. Both meta pages must be whole: they are written one at a time and
@@ -38,38 +50,47 @@ func checkBoltFile(path string) error {
 	if err != nil {
 		return err
 	}
-	pageSize, high0, err := readBoltMeta(f, 0)
+	first, err := readBoltMeta(f, 0)
 	if err != nil {
 		return fmt.Errorf("meta page 0: %w", err)
 	}
-	_, high1, err := readBoltMeta(f, int64(pageSize))
+	second, err := readBoltMeta(f, int64(first.pageSize))
 	if err != nil {
 		return fmt.Errorf("meta page 1: %w", err)
 	}
-	if need := max(high0, high1) * uint64(pageSize); uint64(info.Size()) < need {
+	newest := first
+	if second.txid > first.txid {
+		newest = second
+	}
+	if need := newest.pages * newest.pageSize; uint64(info.Size()) < need {
 		return fmt.Errorf("truncated: %d bytes, its pages need %d", info.Size(), need)
 	}
-	return nil
+	walk := boltWalk{file: f, pageSize: newest.pageSize, pages: newest.pages, seen: map[uint64]bool{}}
+	return walk.tree(newest.root, nil, nil, 0)
 }
 
-// readBoltMeta returns the page size and the number of pages in use that the meta page at offset at states.
-func readBoltMeta(r io.ReaderAt, at int64) (pageSize uint32, pages uint64, err error) {
+// readBoltMeta returns what the meta page at offset at states.
+func readBoltMeta(r io.ReaderAt, at int64) (m boltMeta, err error) {
 	var page [boltMetaPageRead]byte
 	if _, err := r.ReadAt(page[:], at); err != nil {
-		return 0, 0, err
+		return m, err
 	}
 	meta := page[boltPageHeader:]
 	sum := fnv.New64a()
 	sum.Write(meta[:boltChecksumAt])
-	pageSize = binary.NativeEndian.Uint32(meta[boltPageSizeAt:])
-	pages = binary.NativeEndian.Uint64(meta[boltHighPageAt:])
-	switch {
-	case binary.NativeEndian.Uint32(meta) != boltMagic:
-		return 0, 0, errors.New("not a bolt file")
-	case binary.NativeEndian.Uint64(meta[boltChecksumAt:]) != sum.Sum64():
-		return 0, 0, errors.New("checksum mismatch")
-	case pageSize < 512 || pageSize > boltMaxPageSize || pages > 1<<40:
-		return 0, 0, errors.New("impossible sizes")
+	m = boltMeta{
+		pageSize: uint64(binary.NativeEndian.Uint32(meta[boltPageSizeAt:])),
+		root:     binary.NativeEndian.Uint64(meta[boltRootAt:]),
+		pages:    binary.NativeEndian.Uint64(meta[boltHighPageAt:]),
+		txid:     binary.NativeEndian.Uint64(meta[boltTxidAt:]),
 	}
-	return pageSize, pages, nil
+	switch {
+	case binary.NativeEndian.Uint32(meta) != boltMagic || binary.NativeEndian.Uint32(meta[boltVersionAt:]) != boltVersion:
+		return m, errors.New("not a bolt file")
+	case binary.NativeEndian.Uint64(meta[boltChecksumAt:]) != sum.Sum64():
+		return m, errors.New("checksum mismatch")
+	case m.pageSize < 512 || m.pageSize > boltMaxPageSize || m.pages > 1<<40:
+		return m, errors.New("impossible sizes")
+	}
+	return m, nil
 }

@@ -4,9 +4,11 @@
 package raftnode
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -50,16 +52,27 @@ func writeMarker(dir string, self cluster.Identity, now time.Time) error {
 // guards against voting twice); the applied index follows in memory and is
 // written by flush.
 type highWater struct {
-	path string
+	path  string
+	there bool // there was a file
 
 	mu      sync.Mutex
 	current mark
 	written mark
 }
 
+// createHighWater writes the mark of an empty log store; an existing one stays.
+func createHighWater(dir string) error {
+	path := filepath.Join(dir, markFile)
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return writeJSON(path, mark{})
+}
+
 func openHighWater(dir string) (*highWater, error) {
 	h := &highWater{path: filepath.Join(dir, markFile)}
-	if _, err := readJSON(h.path, &h.written); err != nil {
+	var err error
+	if h.there, err = readJSON(h.path, &h.written); err != nil {
 		return nil, err
 	}
 	h.current = h.written
@@ -75,10 +88,10 @@ func (h *highWater) load() mark {
 func (h *highWater) raiseTerm(term uint64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if term <= h.current.Term {
+	h.current.Term = max(h.current.Term, term)
+	if term <= h.written.Term {
 		return nil
 	}
-	h.current.Term = term
 	return h.flushLocked()
 }
 
@@ -105,6 +118,7 @@ func (h *highWater) flushLocked() error {
 	return nil
 }
 
+// readJSON returns false when the file does not exist. Its second line is the checksum of the first.
 func readJSON(path string, into any) (bool, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,24 +127,36 @@ func readJSON(path string, into any) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if err := json.Unmarshal(b, into); err != nil {
+	text, _, _ := bytes.Cut(b, []byte{'\n'})
+	if !bytes.Equal(b, withSum(text)) {
+		return false, fmt.Errorf("%s: %w", path, errUnsealed)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
 		return false, fmt.Errorf("%s: %w", path, err)
 	}
 	return true, nil
 }
 
-// writeJSON replaces a file as one durable step: a crash leaves the old or the new one, whole.
-func writeJSON(path string, value any) (err error) {
-	b, err := json.Marshal(value)
+func writeJSON(path string, value any) error {
+	text, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
+	return replaceFile(path, withSum(text))
+}
+
+func withSum(text []byte) []byte {
+	return fmt.Appendf(nil, "%s\n%08x\n", text, crc32.Checksum(text, castagnoli))
+}
+
+// replaceFile replaces a file as one durable step: a crash leaves the old or the new one, whole.
+func replaceFile(path string, content []byte) (err error) {
 	tmp := path + ".new"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(b, '\n'))
+	_, err = f.Write(content)
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err != nil {
 		return err
@@ -138,7 +164,12 @@ func writeJSON(path string, value any) (err error) {
 	if err := os.Rename(tmp, path); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
+	return syncDir(filepath.Dir(path))
+}
+
+// syncDir makes what was created, renamed and removed in a directory durable.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func TestRestartFromSnapshot(t *testing.T) {
 		require.NoError(t, cfg.setDefaults())
 		st, err := openStore(cfg)
 		require.NoError(t, err)
-		require.NoError(t, st.bolt.Close())
+		require.NoError(t, st.close())
 		require.NotNil(t, st.found.snapshot)
 		require.Equal(t, stopped.machine.state.Hash(), st.found.state.Hash())
 

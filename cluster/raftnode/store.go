@@ -39,14 +39,18 @@ func (c contents) empty() bool { return c.term == 0 && c.last == 0 && c.snapshot
 
 // store is the open durable state of one node.
 type store struct {
-	bolt      *raftboltdb.BoltStore
-	snapshots raft.SnapshotStore
+	bolt      *raftboltdb.BoltStore // under log and stable, which everything goes through
+	log       sealedLog
+	stable    *sealedStable
+	snapshots *snapshotStore
 	high      *highWater
 	found     contents
 }
 
-// openStore checks marker, high-water mark, log store and snapshots against
-// each other, and only then opens the log store for writing.
+func (s *store) close() error { return errors.Join(s.bolt.Close(), s.log.tail.close()) }
+
+// openStore checks marker, marks, log store and snapshots against each other,
+// and only then opens the log store for writing.
 func openStore(cfg Config) (*store, error) {
 	for _, dir := range []string{cfg.Dir, cfg.IdentityDir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -62,8 +66,17 @@ func openStore(cfg Config) (*store, error) {
 			cfg.Dir, m.Node, m.Cluster, cfg.Self.Node, cfg.Self.Cluster)
 	}
 	high, err := openHighWater(cfg.IdentityDir)
+	if err == nil && marked && !high.there {
+		err = fs.ErrNotExist // it is written before the marker
+	}
 	if err != nil {
 		return nil, cluster.ErrStoreCorrupt.Wrap(err, "the high-water mark in %s cannot be read", cfg.IdentityDir)
+	}
+	tail := uint64(0)
+	if marked {
+		if tail, err = readTail(cfg.IdentityDir); err != nil {
+			return nil, cluster.ErrStoreCorrupt.Wrap(err, "the tail mark in %s cannot be read", cfg.IdentityDir)
+		}
 	}
 
 	path := filepath.Join(cfg.Dir, storeFile)
@@ -74,7 +87,7 @@ func openStore(cfg Config) (*store, error) {
 	if marked && !exists {
 		return nil, cluster.ErrStoreEmptied.Wrap(nil, "%s is missing or empty, though this node has run here since %s", path, m.Created.Format(time.RFC3339))
 	}
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(cfg.Dir, snapshotsKept, newLogBridge(cfg.Logger))
+	snapshots, err := openSnapshots(cfg.Dir, cfg.Logger)
 	if err != nil {
 		return nil, cluster.ErrStoreFailed.Wrap(err, "open the snapshots in %s", cfg.Dir)
 	}
@@ -82,23 +95,79 @@ func openStore(cfg Config) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !marked && !found.empty() {
+	switch {
+	case !marked && !found.empty():
 		return nil, ErrStoreUnmarked.Wrap(nil, "%s holds state, but %s has no marker", path, cfg.IdentityDir)
-	}
-	if cfg.Bootstrap && !found.empty() {
+	case cfg.Bootstrap && !found.empty():
 		return nil, ErrBootstrapTwice.Wrap(nil, "%s holds state of term %d", cfg.Dir, found.term)
+	case found.last < tail:
+		return nil, ErrStoreBackwards.Wrap(nil, "%s ends at entry %d; it had reached entry %d", path, found.last, tail)
 	}
-	bolt, err := openBolt(path, false)
-	if err != nil {
-		return nil, err
-	}
-	if !marked {
-		// Only now: a crash before this line leaves an empty store without a marker, which is a fresh start.
-		if err := writeMarker(cfg.IdentityDir, cfg.Self, cfg.Now()); err != nil {
-			return nil, errors.Join(cluster.ErrStoreFailed.Wrap(err, "write the identity marker"), bolt.Close())
+	if !exists {
+		if err := createBolt(path); err != nil {
+			return nil, cluster.ErrStoreFailed.Wrap(err, "create %s", path)
 		}
 	}
-	return &store{bolt: bolt, snapshots: snapshots, high: high, found: found}, nil
+	if !marked {
+		// Only now: a crash before this leaves an empty store without a marker, which is a fresh start.
+		if err := writeIdentity(cfg); err != nil {
+			return nil, cluster.ErrStoreFailed.Wrap(err, "write the marks in %s", cfg.IdentityDir)
+		}
+	}
+	return openForWriting(cfg, path, &store{snapshots: snapshots, high: high, found: found})
+}
+
+// writeIdentity writes what this node remembers outside the Raft directory, the marker last.
+func writeIdentity(cfg Config) error {
+	for _, dir := range []string{filepath.Dir(cfg.Dir), filepath.Dir(cfg.IdentityDir), cfg.Dir} {
+		if err := syncDir(dir); err != nil {
+			return err
+		}
+	}
+	if err := createHighWater(cfg.IdentityDir); err != nil {
+		return err
+	}
+	if err := createTail(cfg.IdentityDir); err != nil {
+		return err
+	}
+	return writeMarker(cfg.IdentityDir, cfg.Self, cfg.Now())
+}
+
+func openForWriting(cfg Config, path string, st *store) (_ *store, err error) {
+	if st.log.tail, err = openTail(cfg.IdentityDir); err != nil {
+		return nil, cluster.ErrStoreFailed.Wrap(err, "open the tail mark in %s", cfg.IdentityDir)
+	}
+	if st.bolt, err = openBolt(path, false); err != nil {
+		return nil, errors.Join(err, st.log.tail.close())
+	}
+	st.log.LogStore = st.bolt
+	if err := st.snapshots.removeUnfinished(); err != nil {
+		return nil, errors.Join(cluster.ErrStoreFailed.Wrap(err, "remove unfinished snapshots in %s", cfg.Dir), st.close())
+	}
+	if st.stable, err = openStable(st.bolt); err != nil {
+		return nil, errors.Join(cluster.ErrStoreCorrupt.Wrap(err, "%s", path), st.close())
+	}
+	return st, nil
+}
+
+// createBolt makes an empty store under its final name as one durable step: bolt
+// itself would leave a file of zeros when the power fails while it writes the first pages.
+func createBolt(path string) error {
+	tmp := path + ".new"
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	bolt, err := openBolt(tmp, false)
+	if err != nil {
+		return err
+	}
+	if err := bolt.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
 }
 
 func storeExists(path string) (bool, error) {
@@ -113,7 +182,7 @@ func storeExists(path string) (bool, error) {
 }
 
 // inspect reads everything without writing anything.
-func inspect(path string, exists bool, snapshots raft.SnapshotStore, high mark) (contents, error) {
+func inspect(path string, exists bool, snapshots *snapshotStore, high mark) (contents, error) {
 	var c contents
 	state, err := newestSnapshot(snapshots, &c)
 	if err != nil {
@@ -147,12 +216,11 @@ func inspect(path string, exists bool, snapshots raft.SnapshotStore, high mark) 
 }
 
 // newestSnapshot finds the newest snapshot that is whole, by restoring it.
-func newestSnapshot(snapshots raft.SnapshotStore, c *contents) (*fsm.State, error) {
-	list, err := snapshots.List()
+func newestSnapshot(snapshots *snapshotStore, c *contents) (*fsm.State, error) {
+	list, damage, err := snapshots.whole()
 	if err != nil {
 		return nil, cluster.ErrStoreCorrupt.Wrap(err, "list the snapshots")
 	}
-	var damage error
 	for _, meta := range list {
 		_, r, err := snapshots.Open(meta.ID)
 		if err != nil {
@@ -168,6 +236,10 @@ func newestSnapshot(snapshots raft.SnapshotStore, c *contents) (*fsm.State, erro
 			damage = errors.Join(damage, fmt.Errorf("snapshot %s: %w", meta.ID, err))
 			continue
 		}
+		if damage != nil {
+			snapshots.logger.Error("a snapshot is damaged; an older one and the log stand in for it",
+				"code", cluster.ErrStoreCorrupt.Code, "error", damage, "used", meta.ID)
+		}
 		c.snapshot = meta
 		c.configuration = &configuration{index: meta.ConfigurationIndex, suffrage: suffrageOf(meta.Configuration)}
 		return state, nil
@@ -180,7 +252,11 @@ func newestSnapshot(snapshots raft.SnapshotStore, c *contents) (*fsm.State, erro
 
 // readLog reads every entry, and applies to state those that are known to be committed.
 func readLog(bolt *raftboltdb.BoltStore, state *fsm.State, applied uint64, c *contents) (err error) {
-	if c.term, err = bolt.GetUint64([]byte(keyCurrentTerm)); err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
+	stable, err := openStable(bolt)
+	if err != nil {
+		return err
+	}
+	if c.term, err = stable.GetUint64([]byte(keyCurrentTerm)); err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
 		return err
 	}
 	if c.first, err = bolt.FirstIndex(); err != nil {
@@ -198,11 +274,8 @@ func readLog(bolt *raftboltdb.BoltStore, state *fsm.State, applied uint64, c *co
 	}
 	for i := c.first; i <= c.last; i++ {
 		var entry raft.Log
-		if err := bolt.GetLog(i, &entry); err != nil {
+		if err := (sealedLog{LogStore: bolt}).GetLog(i, &entry); err != nil {
 			return fmt.Errorf("entry %d: %w", i, err)
-		}
-		if entry.Index != i {
-			return fmt.Errorf("entry %d says it is entry %d", i, entry.Index)
 		}
 		if i < from || i > applied {
 			continue

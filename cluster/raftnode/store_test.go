@@ -203,9 +203,9 @@ func TestBootstrapFinishedAfterCrash(t *testing.T) {
 	st, err := openStore(cfg)
 	require.NoError(t, err)
 	lib := cfg.library(nil)
-	require.NoError(t, raft.BootstrapCluster(lib, st.bolt, st.bolt, st.snapshots, cfg.Transport,
+	require.NoError(t, raft.BootstrapCluster(lib, st.log, st.stable, st.snapshots, cfg.Transport,
 		raft.Configuration{Servers: []raft.Server{{ID: lib.LocalID, Address: serverAddress(m.id)}}}))
-	require.NoError(t, st.bolt.Close())
+	require.NoError(t, st.close())
 	m.start(alone)
 	f.eventually(func() bool { return m.node.View().ClusterID == f.cluster })
 }
