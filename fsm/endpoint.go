@@ -50,8 +50,14 @@ func checkPort(s string) error {
 func checkHost(s string) error {
 	if inner, ok := strings.CutPrefix(s, "["); ok {
 		inner, ok = strings.CutSuffix(inner, "]")
-		if a, err := netip.ParseAddr(inner); !ok || err != nil || !a.Is6() {
+		a, err := netip.ParseAddr(inner)
+		if !ok || err != nil || !a.Is6() {
 			return fmt.Errorf("host %q is not an IPv6 address in brackets", s)
+		}
+		// A zone means something on one machine only. It may be of any bytes, and an
+		// entry with text that is not UTF-8 would be committed and then read by nobody.
+		if a.Zone() != "" {
+			return fmt.Errorf("host %q has a zone, which other machines do not know", s)
 		}
 		return nil
 	}

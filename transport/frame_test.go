@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/testkit/corpus"
 )
 
 func families() []Family {
@@ -88,10 +90,13 @@ func FuzzFrame(f *testing.F) {
 	for _, fam := range families() {
 		b, err := appendFrame(nil, fam, []byte("payload"))
 		require.NoError(f, err)
-		f.Add(b)
-		f.Add(b[:headerSize])
+		corpus.Add(f, fam.String(), b)
+		corpus.Add(f, fam.String()+" without its payload", b[:headerSize])
 	}
-	f.Add([]byte{1, 1, 0xff, 0xff, 0xff, 0xff})
+	corpus.Add(f, "the largest length", []byte{1, 1, 0xff, 0xff, 0xff, 0xff})
+	corpus.Add(f, "next version", []byte{1, 2, 0, 0, 0, 0})
+	corpus.Add(f, "unknown family", []byte{9, 1, 0, 0, 0, 0})
+	corpus.Add(f, "half a header", []byte{1, 1, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, fam := range families() {
 			r := bytes.NewReader(b)

@@ -140,7 +140,8 @@ func (d *DSN) UnmarshalRON(v ron.Value) error {
 	return nil
 }
 
-var keywordPassword = regexp.MustCompile(`(?i)(password|sslpassword|passfile)\s*=\s*('(?:[^'\\]|\\.)*'|\S+)`)
+// A value ends at a space, unless that is quoted or escaped.
+var keywordPassword = regexp.MustCompile(`(?is)(password|sslpassword|passfile)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s\\]|\\.)+)`)
 
 // String is the connection string as RON writes it, with passwords replaced.
 func (d DSN) String() string {
@@ -159,7 +160,8 @@ func (d DSN) GoString() string { return d.String() }
 const hidden = "REDACTED"
 
 func redact(dsn string) string {
-	if !strings.Contains(dsn, "://") {
+	// As the driver tells them apart: a "://" may also stand in a value.
+	if !strings.HasPrefix(dsn, "postgres://") && !strings.HasPrefix(dsn, "postgresql://") {
 		return keywordPassword.ReplaceAllString(dsn, "$1="+hidden)
 	}
 	u, err := url.Parse(dsn)

@@ -37,8 +37,8 @@ func (t Token) Check() error {
 // hash is what is stored of the token. ErrToken when the text is none.
 func (t Token) hash() ([sha256.Size]byte, error) {
 	text, ok := strings.CutPrefix(strings.TrimSpace(string(t)), tokenPrefix)
-	secret, err := base64.RawURLEncoding.DecodeString(text)
-	if !ok || err != nil || len(secret) != 32 {
+	secret, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if !ok || err != nil || len(secret) != 32 || len(text) != base64.RawURLEncoding.EncodedLen(32) { // it passes over line ends
 		return [sha256.Size]byte{}, ErrToken.Wrap(nil, "the text is not a join token")
 	}
 	return sha256.Sum256(secret), nil

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/testkit/corpus"
 	"github.com/forgeyard/forgeyard/transport/pki"
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
@@ -250,10 +251,14 @@ func TestOwnCertificateMustNameOneHolder(t *testing.T) {
 }
 
 func FuzzParseSubject(f *testing.F) {
-	f.Add(pki.Node(fsm.ClusterID(ulid.Make()), nodeID()).String())
-	f.Add("forgeyard://01M8M7W1DW74Q8ZFNF70DAVE21/agent/a-1")
-	f.Add("forgeyard://01m8m7w1dw74q8zfnf70dave21/agent/a-1")
-	f.Add("forgeyard://01M8M7W1DW74Q8ZFNF70DAVE21/agent/a%2e")
+	for name, s := range map[string]string{
+		"node": pki.Node(fsm.ClusterID(ulid.Make()), nodeID()).String(), "agent": "forgeyard://01M8M7W1DW74Q8ZFNF70DAVE21/agent/a-1",
+		"lower case": "forgeyard://01m8m7w1dw74q8zfnf70dave21/agent/a-1", "escaped": "forgeyard://01M8M7W1DW74Q8ZFNF70DAVE21/agent/a%2e",
+		"no id": "forgeyard://01M8M7W1DW74Q8ZFNF70DAVE21/agent/", "dots": "forgeyard://01M8M7W1DW74Q8ZFNF70DAVE21/admin/..",
+		"unknown kind": "forgeyard://01M8M7W1DW74Q8ZFNF70DAVE21/root/a", "a node of no ULID": "forgeyard://01M8M7W1DW74Q8ZFNF70DAVE21/node/a",
+	} {
+		corpus.Add(f, name, s)
+	}
 	f.Fuzz(func(t *testing.T, s string) {
 		got, err := pki.ParseSubject(s)
 		if err == nil && got.String() != s {

@@ -3,9 +3,13 @@
 package pki
 
 import (
+	"bytes"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/forgeyard/forgeyard/fsm"
@@ -109,7 +113,25 @@ func SubjectOf(c *x509.Certificate) (Subject, error) {
 	if err != nil {
 		return Subject{}, ErrSAN.with(err, "the certificate's name cannot be read")
 	}
+	if !carries(c, s) {
+		return Subject{}, ErrSAN.with(nil, "the certificate carries another spelling of %s, or another name beside it", s)
+	}
 	return s, nil
+}
+
+// oidNames is the extension of subject alternative names (RFC 5280 §4.2.1.6), tagURI a name of it.
+var oidNames = asn1.ObjectIdentifier{2, 5, 29, 17}
+
+const tagURI = 6
+
+// carries reports whether the certificate's names are the subject's text and
+// nothing else, byte for byte: the parsed URI has lost what other spellings
+// differ in, and the parser passes over names of kinds that it does not know.
+func carries(c *x509.Certificate, s Subject) bool {
+	want, err := asn1.Marshal([]asn1.RawValue{{Class: asn1.ClassContextSpecific, Tag: tagURI, Bytes: []byte(s.String())}})
+	return err == nil && slices.ContainsFunc(c.Extensions, func(e pkix.Extension) bool {
+		return e.Id.Equal(oidNames) && bytes.Equal(e.Value, want)
+	})
 }
 
 func (s Subject) uri() (*url.URL, error) { return url.Parse(s.String()) }

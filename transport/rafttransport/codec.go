@@ -169,6 +169,9 @@ func decodeAppend(r *reader) (*raft.AppendEntriesRequest, error) {
 		if l.Type > raft.LogConfiguration {
 			r.fail("unknown type of entry") // raft would panic when it applies one
 		}
+		if l.Type == raft.LogConfiguration && !readable(l.Data) {
+			r.fail("unreadable configuration")
+		}
 		at, size := binary.Varint(r.b)
 		if size <= 0 {
 			r.fail("bad time")
@@ -253,7 +256,18 @@ func decodeSnapshot(r *reader) (*raft.InstallSnapshotRequest, error) {
 	if q.Size < 0 {
 		r.fail("negative size")
 	}
+	if q.SnapshotVersion > 0 && !readable(q.Configuration) {
+		r.fail("unreadable configuration")
+	}
 	return q, r.end()
+}
+
+// readable reports whether raft can read an encoded configuration. On one that
+// it cannot it panics, on a goroutine of its own: the peer would end this process.
+func readable(configuration []byte) (ok bool) {
+	defer func() { ok = recover() == nil }()
+	raft.DecodeConfiguration(configuration)
+	return true
 }
 
 // decodeRequest reads any request. The error matches errMalformed.

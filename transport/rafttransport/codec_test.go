@@ -4,24 +4,31 @@ package rafttransport
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/testkit/corpus"
 )
 
 func header() raft.RPCHeader {
 	return raft.RPCHeader{ProtocolVersion: 3, ID: []byte("n1"), Addr: []byte("n1")}
 }
 
+// configuration is what an entry or a snapshot may carry as one.
+var configuration = raft.EncodeConfiguration(raft.Configuration{Servers: []raft.Server{{Suffrage: raft.Voter, ID: "n1", Address: "n1"}}})
+
 func requests() map[raft.WithRPCHeader][]byte {
 	entries := &raft.AppendEntriesRequest{
 		RPCHeader: header(), Term: 7, PrevLogEntry: 8, PrevLogTerm: 6, LeaderCommitIndex: 5,
 		Entries: []*raft.Log{
 			{Index: 9, Term: 7, Type: raft.LogCommand, Data: []byte("d"), Extensions: []byte("e"), AppendedAt: time.Unix(5, 6)},
-			{Index: 10, Term: 7, Type: raft.LogConfiguration},
+			{Index: 10, Term: 7, Type: raft.LogConfiguration, Data: configuration},
 		},
 	}
 	beat := &raft.AppendEntriesRequest{RPCHeader: header(), Term: 1<<64 - 1}
@@ -30,7 +37,7 @@ func requests() map[raft.WithRPCHeader][]byte {
 	now := &raft.TimeoutNowRequest{RPCHeader: header()}
 	snap := &raft.InstallSnapshotRequest{
 		RPCHeader: header(), SnapshotVersion: 1, Term: 4, LastLogIndex: 5, LastLogTerm: 6,
-		Peers: []byte("p"), Configuration: []byte("c"), ConfigurationIndex: 7, Size: 1 << 40,
+		Peers: []byte("p"), Configuration: configuration, ConfigurationIndex: 7, Size: 1 << 40,
 	}
 	return map[raft.WithRPCHeader][]byte{
 		entries: encodeAppend(entries), beat: encodeAppend(beat), vote: encodeVote(vote),
@@ -106,8 +113,13 @@ func TestDecodeRefusesWhatRaftWouldPanicOn(t *testing.T) {
 		"long id":          bad(func(q *raft.AppendEntriesRequest) { q.ID = make([]byte, maxID+1) }),
 		"too many entries": bad(func(q *raft.AppendEntriesRequest) { q.Entries = make([]*raft.Log, maxEntries+1); fill(q.Entries) }),
 		"negative size":    encodeSnapshot(&raft.InstallSnapshotRequest{RPCHeader: header(), Size: -1}),
-		"unknown message":  {99},
-		"nothing":          nil,
+		"configuration": bad(func(q *raft.AppendEntriesRequest) {
+			q.Entries[0].Type, q.Entries[0].Data = raft.LogConfiguration, []byte("c")
+		}),
+		"no configuration":            bad(func(q *raft.AppendEntriesRequest) { q.Entries[0].Type = raft.LogConfiguration }),
+		"configuration of a snapshot": encodeSnapshot(&raft.InstallSnapshotRequest{RPCHeader: header(), SnapshotVersion: 1, Configuration: []byte("c")}),
+		"unknown message":             {99},
+		"nothing":                     nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := decodeRequest(b)
@@ -132,9 +144,13 @@ func TestHeartbeatIsRecognised(t *testing.T) {
 }
 
 func FuzzDecodeRequest(f *testing.F) {
-	for _, b := range requests() {
-		f.Add(b)
+	for q, b := range requests() {
+		name := strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%T", q), "*raft."), "Request")
+		corpus.Add(f, fmt.Sprintf("%s of %d", name, len(b)), b)
+		corpus.Add(f, fmt.Sprintf("%s of %d cut", name, len(b)), b[:len(b)/2])
 	}
+	corpus.Add(f, "a configuration that is none", encodeAppend(&raft.AppendEntriesRequest{RPCHeader: header(), Entries: []*raft.Log{{Type: raft.LogConfiguration, Data: []byte("c")}}}))
+	corpus.Add(f, "a snapshot's configuration that is none", encodeSnapshot(&raft.InstallSnapshotRequest{RPCHeader: header(), SnapshotVersion: 1}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		q, err := decodeRequest(b)
 		if err != nil {
@@ -147,6 +163,11 @@ func FuzzDecodeRequest(f *testing.F) {
 		switch q := q.(type) {
 		case *raft.AppendEntriesRequest:
 			again = encodeAppend(q)
+			for _, l := range q.Entries {
+				if l.Type == raft.LogConfiguration {
+					raft.DecodeConfiguration(l.Data) // as raft does: it panics on what it cannot read
+				}
+			}
 		case *raft.RequestVoteRequest:
 			again = encodeVote(q)
 		case *raft.RequestPreVoteRequest:
@@ -155,6 +176,9 @@ func FuzzDecodeRequest(f *testing.F) {
 			again = encodeTimeoutNow(q)
 		case *raft.InstallSnapshotRequest:
 			again = encodeSnapshot(q)
+			if q.SnapshotVersion > 0 {
+				raft.DecodeConfiguration(q.Configuration)
+			}
 		}
 		back, err := decodeRequest(again)
 		if err != nil || !reflect.DeepEqual(q, back) {

@@ -37,7 +37,7 @@ type rig struct {
 	verifier *Verifier
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	r := &rig{dir: t.TempDir(), cluster: fsm.ClusterID(ulid.Make()), clock: time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)}
 	r.signer = r.key(t, r.dir)
@@ -51,7 +51,7 @@ func newRig(t *testing.T) *rig {
 func (r *rig) now() time.Time { return r.clock }
 
 // key makes a key pair in a directory and returns its private half.
-func (r *rig) key(t *testing.T, dir string) Signer {
+func (r *rig) key(t testing.TB, dir string) Signer {
 	t.Helper()
 	id, err := Generate(dir)
 	require.NoError(t, err)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/forgeyard/forgeyard/testkit/corpus"
 )
 
 type mode string
@@ -217,7 +219,13 @@ func FuzzRON(f *testing.F) {
 	for _, s := range seeds {
 		b, err := os.ReadFile("testdata/corpus/" + s.Name())
 		require.NoError(f, err)
-		f.Add(b)
+		corpus.Add(f, strings.TrimSuffix(s.Name(), ".ron"), b)
+	}
+	for name, s := range map[string]string{
+		"nested": strings.Repeat("(a:", 200), "unclosed text": "(a: \"b", "raw text": "(text: r##\"a\"#b\"##)", "comments": "/* /* a */ */ // b\n(/*c*/)",
+		"escape of no rune": "(text: \"\\u{110000}\")", "half a pair": "{\"text\": \"\\ud800\"}", "number too large": "(n: 99999999999999999999)", "not UTF-8": "(text: \"\xff\")",
+	} {
+		corpus.Add(f, name, []byte(s))
 	}
 	f.Fuzz(func(t *testing.T, src []byte) {
 		v, err := Parse("fuzz.ron", src)

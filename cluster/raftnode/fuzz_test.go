@@ -1,0 +1,95 @@
+// Fuzzing of what a node reads from outside: requests of the control family, and the files that guard its log store.
+
+package raftnode
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/testkit/corpus"
+)
+
+func FuzzControlRequest(f *testing.F) {
+	node, inc := fsm.NodeID{15: 1}, fsm.IncarnationID{15: 2}
+	proposal, err := fsm.EncodeProposal(fsm.Proposal{Request: fsm.RequestID{15: 3}, Command: fsm.ReleaseRole{
+		Role: fsm.SchedulerLeader, ExpectedEpoch: 7, Node: node, Incarnation: inc, Code: "FY-ROLE-001", Reason: "r",
+	}})
+	require.NoError(f, err)
+	report := cluster.HealthReport{
+		Node: node, Incarnation: inc, PGWritable: true, PGWritableFor: time.Minute, RunnableRoles: fsm.Roles(), AppliedIndex: 9,
+		Roles: []cluster.RoleStatus{{Role: fsm.SchedulerLeader, Epoch: 7}},
+	}
+	own := report
+	own.Roles = make([]cluster.RoleStatus, 300) // more than a request may hold
+	for name, v := range map[string]any{
+		"propose": proposeRequest{Proposal: proposal}, "propose nothing": proposeRequest{}, "propose rubbish": proposeRequest{Proposal: []byte{1, 2}},
+		"ping": pingRequest{Report: report}, "ping of all": pingRequest{Report: own}, "negative time": pingRequest{Report: cluster.HealthReport{PGWritableFor: -1}},
+		"propose reply": proposeReply{Result: fsm.Result{Epoch: 8}, Index: 10, Term: 2}, "ping reply": pingReply{Age: time.Second, Index: 3},
+	} {
+		b, err := cbor.Marshal(v)
+		require.NoError(f, err)
+		corpus.Add(f, name, b)
+	}
+	corpus.Add(f, "nested", bytes.Repeat([]byte{0x81}, 64))
+	corpus.Add(f, "an array of all memory", []byte{0xa1, 0x01, 0x9b, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+	corpus.Add(f, "tagged", []byte{0xc1, 0x00})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var propose proposeRequest
+		if err := DecodeRequest(b, &propose); err != nil {
+			require.ErrorIs(t, err, ErrMalformed)
+		} else if p, err := fsm.DecodeProposal(propose.Proposal); err == nil {
+			// Whoever sent it: only what a process says of itself may be forwarded.
+			other := cluster.Identity{Node: fsm.NodeID{15: 99}, Incarnation: inc}
+			require.False(t, forwardable(p.Command, other), "%#v", p.Command)
+		}
+		var ping pingRequest
+		if err := DecodeRequest(b, &ping); err != nil {
+			require.ErrorIs(t, err, ErrMalformed)
+			return
+		}
+		again, err := cbor.Marshal(ping)
+		require.NoError(t, err)
+		var back pingRequest
+		require.NoError(t, DecodeRequest(again, &back))
+		require.Equal(t, ping.Report.Node, back.Report.Node)
+		require.LessOrEqual(t, len(ping.Report.Roles), 256)
+	})
+}
+
+// Marker and high-water mark: what cannot be read is an error, never a node without a past.
+func FuzzGuardFiles(f *testing.F) {
+	for name, s := range map[string]string{
+		"marker": `{"cluster_id":"00000000000000000000000001","node_id":"00000000000000000000000002","created":"2026-11-29T00:00:00Z"}` + "\n",
+		"mark":   `{"term":7,"applied_index":12}` + "\n", "mark cut": `{"term":7,"appl`, "empty": "", "null": "null", "nothing inside": "{}", "a list": "[]",
+		"zeros": string(make([]byte, 40)), "a negative term": `{"term":-1}`, "a term too large": `{"term":18446744073709551616}`,
+		"two documents": `{"term":7}{"term":0}`, "another name": `{"Term":7,"applied":3}`, "term twice": `{"term":7,"term":0}`,
+	} {
+		corpus.Add(f, name, s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, markFile), []byte(s), 0o600))
+		h, err := openHighWater(dir)
+		if err == nil {
+			require.NotZero(t, h.load(), "a mark that says nothing would let an emptied store pass")
+			require.NoError(t, writeJSON(h.path, h.load()))
+			again, err := openHighWater(dir)
+			require.NoError(t, err)
+			require.Equal(t, h.load(), again.load())
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, markerFile), []byte(s), 0o600))
+		m, marked, err := readMarker(dir)
+		require.True(t, marked || err != nil, "a file is there")
+		if err == nil {
+			require.False(t, m.Node.IsZero() || m.Cluster.IsZero(), "a marker that names nobody")
+		}
+	})
+}
