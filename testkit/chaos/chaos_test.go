@@ -32,10 +32,16 @@ func TestChaosProcesses(t *testing.T) {
 	seed := seedOf(t)
 	t.Logf("seed %d: replay with `make chaos SEED=%d`", seed, seed)
 	end := time.Now().Add(time.Duration(minutes * float64(time.Minute)))
-	deck, done, round := NewDeck(seed), map[string]int{}, 0
+	faults, o := Faults(), fleet.Options{Agents: 4, Slots: 8, Env: []string{fleet.CheapJobs}, Namespaces: true}
+	if fleet.Privileged() {
+		o.DataSpace = scenario.DataSpace
+	} else {
+		t.Log("not privileged: links are cut by the relay, no disk is filled")
+	}
+	deck, done, round := NewDeck(seed, faults), map[string]int{}, 0
 	for !t.Failed() && time.Now().Before(end) {
 		ok := t.Run(fmt.Sprintf("fleet-from-round-%d", round+1), func(t *testing.T) {
-			w := scenario.Start(t, fleet.Options{Agents: 4, Slots: 8})
+			w := scenario.Start(t, o)
 			stop, rounds := w.Traffic(t), 0
 			for ; rounds < roundsOfAFleet && time.Now().Before(end) && !t.Failed(); rounds++ {
 				round++
@@ -58,10 +64,12 @@ func TestChaosProcesses(t *testing.T) {
 			t.Logf("round %d failed; replay with `make chaos SEED=%d`", round, seed)
 		}
 	}
-	for _, f := range Faults() {
-		t.Logf("%-38s %3d of %d owed over runs", f.Name, done[f.Name], f.Owed)
+	var tally Tally
+	for _, f := range faults {
+		tally = append(tally, Count{Fault: f.Name, Count: done[f.Name], Owed: f.Owed})
 	}
-	for _, f := range Faults() {
+	record(t, "processes", tally)
+	for _, f := range faults {
 		require.NotZero(t, done[f.Name], "%s never happened: give it more minutes", f.Name)
 	}
 }

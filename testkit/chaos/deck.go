@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forgeyard/forgeyard/testkit/fleet"
 	"github.com/forgeyard/forgeyard/testkit/scenario"
 )
 
@@ -23,11 +24,21 @@ type Fault struct {
 const (
 	leasesBeforeKill = 500 // less traffic would prove nothing
 	postgresAway     = 30 * time.Second
+	postgresAsleep   = 8 * time.Second
+	followerAsleep   = 10 * time.Second
 	heldJobs         = 4
 )
 
-// Faults lists every kind.
+// Faults lists every kind that this process may make; some need a privileged one.
 func Faults() []Fault {
+	all := processFaults()
+	if fleet.Privileged() {
+		all = append(all, privilegedFaults()...)
+	}
+	return all
+}
+
+func processFaults() []Fault {
 	all := []Fault{
 		{Name: "kill the owner", Often: 4, Owed: 20, Run: func(t testing.TB, w *scenario.World) { scenario.KillOwner(t, w, leasesBeforeKill) }},
 		{Name: "pause the owner", Often: 4, Owed: 20, Run: scenario.PauseOwner},
@@ -36,6 +47,12 @@ func Faults() []Fault {
 		{Name: "postgres away for the owner", Often: 1, Owed: 5, Run: scenario.CutOwnerFromPostgres},
 		{Name: "a following owner loses the leader", Often: 1, Owed: 5, Run: scenario.CutOwnersLeaderLink},
 		{Name: "postgres away for all", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.StopPostgres(t, w, postgresAway) }},
+		{Name: "postgres asleep", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.PausePostgres(t, w, postgresAsleep) }},
+		{Name: "a follower asleep", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.PauseFollower(t, w, followerAsleep) }},
+		{Name: "the reply of a lease batch lost", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.LoseLeaseReply(t, w, false) }},
+		{Name: "its last message lost", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.LoseLeaseReply(t, w, true) }},
+		{Name: "the reply of completions lost", Often: 1, Owed: 5, Run: scenario.LoseCompletionReply},
+		{Name: "the reply of a submission lost", Often: 1, Owed: 5, Calm: true, Run: scenario.LoseSubmissionReply},
 		{Name: "crash root", Often: 1, Owed: 5, Run: scenario.CrashRoot},
 	}
 	for _, kind := range scenario.Kinds() {
@@ -44,21 +61,33 @@ func Faults() []Fault {
 	return all
 }
 
+// privilegedFaults need networks and disks of the daemons' own.
+func privilegedFaults() []Fault {
+	all := []Fault{{Name: "the leader's disk full", Often: 1, Owed: 5, Run: scenario.FillDisk}}
+	for _, how := range []fleet.Cutting{fleet.Refuse, fleet.Forbid, fleet.Unplug} {
+		all = append(all, Fault{Name: "isolate the owner, " + string(how), Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.IsolateOwnerBy(t, w, how) }})
+	}
+	return all
+}
+
 // Deck deals faults in an order that only its seed decides: first one of each
 // kind, so that a short run has them all, then whole shuffled decks.
 type Deck struct {
 	rand  *rand.Rand
+	all   []Fault
 	dealt bool
 	cards []Fault
 }
 
-// NewDeck returns the deck of a seed.
-func NewDeck(seed uint64) *Deck { return &Deck{rand: rand.New(rand.NewPCG(seed, 0))} }
+// NewDeck returns the deck of a seed with these faults.
+func NewDeck(seed uint64, all []Fault) *Deck {
+	return &Deck{rand: rand.New(rand.NewPCG(seed, 0)), all: all}
+}
 
 // Deal returns the next fault.
 func (d *Deck) Deal() Fault {
 	if len(d.cards) == 0 {
-		for _, f := range Faults() {
+		for _, f := range d.all {
 			often := f.Often
 			if !d.dealt {
 				often = 1

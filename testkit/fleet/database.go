@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -13,6 +14,12 @@ import (
 
 // database is the name of the fleet's database.
 const database = "forgeyard"
+
+// The name that clients of PostgreSQL give a socket of this port.
+const (
+	socketPort = 5432
+	socketName = ".s.PGSQL.5432"
+)
 
 // Postgres is the server that runs, or ran last.
 func (f *Fleet) Postgres() *postgres.Server {
@@ -43,6 +50,17 @@ func (f *Fleet) StopPostgres(ctx context.Context) error {
 	}
 	return nil
 }
+
+// PausePostgres stops the server and all its sessions with SIGSTOP; nothing is
+// closed, nobody is answered.
+func (f *Fleet) PausePostgres() error {
+	srv := f.Postgres()
+	// A session may have been started while the first signals were sent.
+	return errors.Join(srv.Pause(), srv.Pause())
+}
+
+// ResumePostgres wakes a paused server.
+func (f *Fleet) ResumePostgres() error { return f.Postgres().Resume() }
 
 // KillPostgres ends the server with kill -9, as a crash of it would. Only a
 // server with Options.Fsync keeps what it acknowledged. It returns once the
@@ -90,6 +108,9 @@ func (f *Fleet) DSN(user string) string { return f.Postgres().DSN(user, database
 
 // DSN names the fleet's database for a user by the daemon's own way to it, which can be cut.
 func (n *Node) DSN(user string) string {
+	if n.space != nil {
+		return fmt.Sprintf("postgres://%s@/%s?host=%s&port=%d&sslmode=disable", user, database, n.dir, socketPort)
+	}
 	return fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", user, n.proxy.Addr().Port, database)
 }
 

@@ -19,18 +19,25 @@ import (
 
 // Options say what fleet to start. Dir and Binary are required.
 type Options struct {
-	Dir      string   // everything lives below it; made 0700
-	Binary   string   // the forgeyard executable
-	Nodes    int      // daemons; default 3
-	Agents   int      // default 2
-	Slots    int      // jobs an agent runs at a time; default 4
-	Ports    Ports    // zero: free ports
-	Fsync    bool     // PostgreSQL with fsync; tests and dev do without
-	Trace    bool     // daemons write a trace
-	Env      []string // further environment of daemons and agents
-	Timers   string   // raft timers as config text; empty: shipped defaults
-	CAS      string   // URL of the artifact store; empty: a directory of the fleet
-	Progress func(Step)
+	Dir    string   // everything lives below it; made 0700
+	Binary string   // the forgeyard executable
+	Nodes  int      // daemons; default 3
+	Agents int      // default 2
+	Slots  int      // jobs an agent runs at a time; default 4
+	Ports  Ports    // zero: free ports
+	Fsync  bool     // PostgreSQL with fsync; tests and dev do without
+	Trace  bool     // daemons write a trace
+	Env    []string // further environment of daemons and agents
+	Timers string   // raft timers as config text; empty: shipped defaults
+	CAS    string   // URL of the artifact store; empty: a directory of the fleet
+	// Namespaces gives each daemon a network of its own, where this process is privileged.
+	Namespaces bool
+	// DataSpace gives each daemon's data directory so many bytes, on a file system in
+	// memory; this process must be privileged. 0: no bound.
+	DataSpace int64
+	// LoseReplies lets the ways to PostgreSQL lose replies, for some CPU.
+	LoseReplies bool
+	Progress    func(Step)
 }
 
 // Step is one line of progress while a fleet starts.
@@ -47,12 +54,14 @@ type Fleet struct {
 	started time.Time
 
 	relay     *Relay
+	router    *router // nil: the relay is between the daemons too
 	authority *pki.Authority
 
-	mu     sync.Mutex
-	pg     *postgres.Server
-	nodes  []*Node
-	agents []*Agent
+	mu      sync.Mutex
+	cutting Cutting
+	pg      *postgres.Server
+	nodes   []*Node
+	agents  []*Agent
 }
 
 // Start brings up PostgreSQL, the daemons (the first bootstraps, the others
@@ -63,7 +72,7 @@ func Start(ctx context.Context, opts Options) (f *Fleet, err error) {
 	if err := makeFleetDir(opts.Dir); err != nil {
 		return nil, err
 	}
-	f = &Fleet{opts: opts, started: time.Now(), relay: NewRelay()}
+	f = &Fleet{opts: opts, started: time.Now(), relay: NewRelay(), cutting: Drop}
 	defer func() {
 		if err != nil {
 			stop, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -72,6 +81,9 @@ func Start(ctx context.Context, opts Options) (f *Fleet, err error) {
 			f = nil
 		}
 	}()
+	if err := f.openRouter(); err != nil {
+		return f, err
+	}
 	for _, step := range []func(context.Context) error{
 		f.startPostgres, f.issueCertificates, f.startFirstNode, f.startOtherNodes, f.startAgents, f.waitRoles,
 	} {
@@ -184,32 +196,6 @@ func (f *Fleet) Node(name string) (*Node, error) {
 	return nil, fmt.Errorf("no daemon %q in this fleet; there are %v", name, known)
 }
 
-// Partition cuts a daemon off from all other daemons; with agents, from the agents too.
-func (f *Fleet) Partition(name string, withAgents bool) error {
-	return f.eachLink(name, withAgents, f.relay.Cut)
-}
-
-// Heal restores all links of a daemon.
-func (f *Fleet) Heal(name string) error { return f.eachLink(name, true, f.relay.Heal) }
-
-func (f *Fleet) eachLink(name string, withAgents bool, do func(a, b string)) error {
-	if _, err := f.Node(name); err != nil {
-		return err
-	}
-	for _, other := range f.Nodes() {
-		if other.Name != name {
-			do(name, other.Name)
-		}
-	}
-	if withAgents {
-		do(name, agentParty)
-		for _, a := range f.Agents() {
-			do(name, a.Name)
-		}
-	}
-	return nil
-}
-
 // Stop ends agents, daemons, relays and PostgreSQL, in this order, and waits for each.
 func (f *Fleet) Stop(ctx context.Context) error {
 	var errs []error
@@ -237,7 +223,7 @@ func (f *Fleet) Stop(ctx context.Context) error {
 	wg.Wait()
 	errs = append(errs, f.relay.Close())
 	for _, n := range f.Nodes() {
-		errs = append(errs, n.closeProxy())
+		errs = append(errs, n.close())
 	}
-	return errors.Join(append(errs, f.StopPostgres(ctx))...)
+	return errors.Join(append(errs, f.closeRouter(), f.StopPostgres(ctx))...)
 }

@@ -4,7 +4,9 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -30,7 +32,10 @@ type Node struct {
 	ownCluster  netip.AddrPort // the daemon's own socket behind the relay
 	ownAgents   netip.AddrPort
 	http        netip.AddrPort
-	proxy       *Proxy
+	space       *namespace // its network; nil: this process's
+	proxy       *Proxy     // to PostgreSQL
+	door        *Proxy     // to its API, from outside its network
+	disk        *disk      // of its data directory; nil: this machine's
 
 	mu     sync.Mutex
 	proc   *Process
@@ -54,20 +59,49 @@ func (f *Fleet) newNode(i int) (*Node, error) {
 	if err := f.issue(pki.KindNode, n.ID.String(), filepath.Join(n.dir, "tls"), name); err != nil {
 		return nil, err
 	}
-	for _, a := range []netip.AddrPort{n.ownCluster, n.ownAgents} {
-		f.relay.Announce(a, name)
-	}
-	if err := f.relay.Serve(n.clusterAddr, name, n.ownCluster, agentParty); err != nil {
-		return nil, err
-	}
-	if err := f.relay.Serve(n.agentAddr, name, n.ownAgents, agentParty); err != nil {
-		return nil, err
-	}
-	var err error
-	if n.proxy, err = NewProxy("127.0.0.1:0", "unix", f.socket()); err != nil {
-		return nil, err
+	if err := n.open(f); err != nil {
+		return nil, errors.Join(err, n.close())
 	}
 	return n, f.writeConfig(n)
+}
+
+// open opens the daemon's ways to and from the others.
+func (n *Node) open(f *Fleet) (err error) {
+	if f.opts.DataSpace > 0 {
+		if n.disk, err = mountDisk(n.DataDir(), f.opts.DataSpace); err != nil {
+			return err
+		}
+	}
+	if f.router == nil {
+		for _, a := range []netip.AddrPort{n.ownCluster, n.ownAgents} {
+			f.relay.Announce(a, n.Name)
+		}
+		if err := f.relay.Serve(n.clusterAddr, n.Name, n.ownCluster, agentParty); err != nil {
+			return err
+		}
+		if err := f.relay.Serve(n.agentAddr, n.Name, n.ownAgents, agentParty); err != nil {
+			return err
+		}
+		n.proxy, err = listenProxy("tcp", "127.0.0.1:0", "unix", f.socket(), net.Dial, f.opts.LoseReplies)
+		return err
+	}
+	space, address, err := f.router.port()
+	if err != nil {
+		return err
+	}
+	n.space = space
+	n.ownCluster = netip.AddrPortFrom(address, n.ownCluster.Port())
+	n.clusterAddr = n.ownCluster
+	f.relay.Enter(n.ownAgents, space.dial)
+	if err := f.relay.Serve(n.agentAddr, n.Name, n.ownAgents, agentParty); err != nil {
+		return err
+	}
+	// A socket in the file system is reached from every network.
+	if n.proxy, err = listenProxy("unix", filepath.Join(n.dir, socketName), "unix", f.socket(), net.Dial, f.opts.LoseReplies); err != nil {
+		return err
+	}
+	n.door, err = listenProxy("tcp", n.http.String(), "tcp", n.http.String(), space.dial, false)
+	return err
 }
 
 func (n *Node) pickAddresses(p Ports, i int) (err error) {
@@ -175,7 +209,7 @@ func (n *Node) start(flags ...string) error {
 		return fmt.Errorf("%s already runs (pid %d)", n.Name, n.proc.PID())
 	}
 	args := append([]string{"daemon", "--config", n.configFile()}, flags...)
-	p, err := StartProcess(n.Name, n.binary, args, n.env, n.dir, n.LogFile())
+	p, err := startProcess(n.Name, n.binary, args, n.env, n.dir, n.LogFile(), n.space)
 	if err != nil {
 		return err
 	}
@@ -247,15 +281,18 @@ func (n *Node) Resume(context.Context) error {
 	return n.proc.Signal(syscall.SIGCONT)
 }
 
-func (n *Node) closeProxy() error {
-	if n.proxy == nil {
-		return nil
+// close gives back what the daemon had; it must have ended.
+func (n *Node) close() (err error) {
+	for _, p := range []*Proxy{n.proxy, n.door} {
+		if p != nil {
+			err = errors.Join(err, p.Close())
+		}
 	}
-	return n.proxy.Close()
+	if n.disk != nil {
+		err = errors.Join(err, n.disk.unmount())
+	}
+	return err
 }
-
-// IsCut reports whether any link of a daemon is cut.
-func (f *Fleet) IsCut(name string) bool { return f.relay.cutAnywhere(name) }
 
 func (r *Relay) cutAnywhere(party string) bool {
 	r.mu.Lock()

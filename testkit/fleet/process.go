@@ -24,6 +24,11 @@ type Process struct {
 // StartProcess starts binary with args; output is appended to logFile. The
 // child dies when this process dies, whatever kills it.
 func StartProcess(name, binary string, args, env []string, dir, logFile string) (*Process, error) {
+	return startProcess(name, binary, args, env, dir, logFile, nil)
+}
+
+// startProcess starts it in a network of its own, where one is given.
+func startProcess(name, binary string, args, env []string, dir, logFile string, space *namespace) (*Process, error) {
 	out, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -37,7 +42,14 @@ func StartProcess(name, binary string, args, env []string, dir, logFile string) 
 		// Pdeathsig fires when the thread that forked ends, so that thread must live as long as the child.
 		runtime.LockOSThread()
 		defer out.Close()
-		if err := cmd.Start(); err != nil {
+		err := error(nil)
+		if space != nil {
+			err = space.enter()
+		}
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
 			started <- fmt.Errorf("start %s: %w", name, err)
 			close(p.done)
 			return

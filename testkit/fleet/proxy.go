@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -14,28 +15,37 @@ import (
 type Proxy struct {
 	network, target string
 	listener        net.Listener
+	reads           bool // follows the protocol of PostgreSQL
+	dial            func(network, addr string) (net.Conn, error)
 
 	mu     sync.Mutex
 	cut    bool
 	cuts   uint64
 	conns  map[net.Conn]struct{}
+	loss   *Loss
+	lost   uint64
 	wg     sync.WaitGroup
 	closed bool
 }
 
 // NewProxy listens on a loopback port (addr "127.0.0.1:0" picks one).
 func NewProxy(addr, network, target string) (*Proxy, error) {
-	l, err := net.Listen("tcp", addr)
+	return listenProxy("tcp", addr, network, target, net.Dial, false)
+}
+
+// listenProxy listens on a port or a socket; dial reaches the target, reads makes LoseReply possible.
+func listenProxy(listen, addr, network, target string, dial func(network, addr string) (net.Conn, error), reads bool) (*Proxy, error) {
+	l, err := net.Listen(listen, addr)
 	if err != nil {
 		return nil, fmt.Errorf("proxy to %s: %w", target, err)
 	}
-	p := &Proxy{network: network, target: target, listener: l, conns: map[net.Conn]struct{}{}}
+	p := &Proxy{network: network, target: target, listener: l, dial: dial, reads: reads, conns: map[net.Conn]struct{}{}}
 	p.wg.Add(1)
 	go p.accept()
 	return p, nil
 }
 
-// Addr is the address that clients use.
+// Addr is the port that clients use.
 func (p *Proxy) Addr() *net.TCPAddr { return p.listener.Addr().(*net.TCPAddr) }
 
 func (p *Proxy) accept() {
@@ -56,20 +66,27 @@ func (p *Proxy) accept() {
 func (p *Proxy) serve(client net.Conn) {
 	defer p.wg.Done()
 	defer p.release(client)
-	server, err := net.Dial(p.network, p.target)
+	server, err := p.dial(p.network, p.target)
 	if err != nil || !p.adopt(server) {
 		return
 	}
 	defer p.release(server)
+	up := func() { _, _ = io.Copy(server, client) }
+	down := func() { _, _ = io.Copy(client, server) }
+	if p.reads {
+		w, from, answers := newWire(p), bufio.NewReader(client), bufio.NewReader(server)
+		up = func() { _ = w.up(server, from) }
+		down = func() { _ = w.down(client, answers) }
+	}
 	done := make(chan struct{})
 	p.wg.Add(1)
 	go func() {
 		defer p.wg.Done()
 		defer close(done)
-		_, _ = io.Copy(server, client)
+		up()
 		_ = server.Close()
 	}()
-	_, _ = io.Copy(client, server)
+	down()
 	_ = client.Close()
 	<-done
 }

@@ -19,10 +19,11 @@ const maxDatagram = 64 << 10
 type Relay struct {
 	mu      sync.Mutex
 	names   map[netip.AddrPort]string // own socket address → party
+	dials   map[netip.AddrPort]func(network, addr string) (net.Conn, error)
 	cut     map[link]bool
 	dropped map[link]uint64
 	closed  bool
-	conns   []*net.UDPConn
+	conns   []net.Conn
 	wg      sync.WaitGroup
 }
 
@@ -31,7 +32,7 @@ type link struct{ from, to string }
 
 // NewRelay returns a relay that serves nothing yet.
 func NewRelay() *Relay {
-	return &Relay{names: map[netip.AddrPort]string{}, cut: map[link]bool{}, dropped: map[link]uint64{}}
+	return &Relay{names: map[netip.AddrPort]string{}, dials: map[netip.AddrPort]func(network, addr string) (net.Conn, error){}, cut: map[link]bool{}, dropped: map[link]uint64{}}
 }
 
 // Announce tells the relay which party sends from a socket address.
@@ -39,6 +40,22 @@ func (r *Relay) Announce(addr netip.AddrPort, party string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.names[addr] = party
+}
+
+// Enter tells the relay that a party's socket is in another network, and how it is reached there.
+func (r *Relay) Enter(back netip.AddrPort, dial func(network, addr string) (net.Conn, error)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dials[back] = dial
+}
+
+func (r *Relay) dialer(back netip.AddrPort) func(network, addr string) (net.Conn, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if dial := r.dials[back]; dial != nil {
+		return dial
+	}
+	return net.Dial
 }
 
 // Serve forwards datagrams that arrive at front to the party's socket at back,
@@ -73,7 +90,7 @@ func (r *Relay) serve(front netip.AddrPort, party string, back netip.AddrPort, u
 // its own, so that the party's answers find the way back.
 func (r *Relay) forward(front *net.UDPConn, party string, back netip.AddrPort, unknown string) {
 	defer r.wg.Done()
-	upstream := map[netip.AddrPort]*net.UDPConn{}
+	upstream := map[netip.AddrPort]net.Conn{}
 	buf := make([]byte, maxDatagram)
 	for {
 		n, from, err := front.ReadFromUDPAddrPort(buf)
@@ -87,7 +104,7 @@ func (r *Relay) forward(front *net.UDPConn, party string, back netip.AddrPort, u
 		sender := r.nameOf(from, unknown)
 		up := upstream[from]
 		if up == nil {
-			up, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(back))
+			up, err = r.dialer(back)("udp", back.String())
 			if err != nil || !r.adopt(up) {
 				continue
 			}
@@ -102,7 +119,7 @@ func (r *Relay) forward(front *net.UDPConn, party string, back netip.AddrPort, u
 }
 
 // answer carries datagrams of the party back to one sender.
-func (r *Relay) answer(up, front *net.UDPConn, to netip.AddrPort, party, sender string) {
+func (r *Relay) answer(up net.Conn, front *net.UDPConn, to netip.AddrPort, party, sender string) {
 	defer r.wg.Done()
 	buf := make([]byte, maxDatagram)
 	for {
@@ -128,7 +145,7 @@ func (r *Relay) nameOf(addr netip.AddrPort, unknown string) string {
 	return unknown
 }
 
-func (r *Relay) adopt(c *net.UDPConn) bool {
+func (r *Relay) adopt(c net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {

@@ -15,7 +15,10 @@ func TestPostgresAway(t *testing.T) {
 	stop := w.Traffic(t)
 	scenario.CutOwnerFromPostgres(t, w)
 	scenario.CutOwnersLeaderLink(t, w)
+	scenario.LoseLeaseReply(t, w, true)
+	scenario.LoseCompletionReply(t, w)
 	scenario.StopPostgres(t, w, 30*time.Second)
 	stop()
+	scenario.LoseSubmissionReply(t, w)
 	w.Settle(t, 50)
 }

@@ -3,8 +3,6 @@
 package scenario
 
 import (
-	"bytes"
-	"os"
 	"testing"
 	"time"
 
@@ -89,7 +87,5 @@ func crash(t testing.TB, n *fleet.Node, kind actors.Kind) {
 // panicked counts the panics in a daemon's log.
 func panicked(t testing.TB, n *fleet.Node) int {
 	t.Helper()
-	log, err := os.ReadFile(n.LogFile())
-	require.NoError(t, err)
-	return bytes.Count(log, []byte("actor panicked"))
+	return logged(t, n, "actor panicked")
 }

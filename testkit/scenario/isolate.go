@@ -25,7 +25,7 @@ const stopsWithin = 500 * time.Millisecond
 // daemon follows.
 func IsolateOwner(t testing.TB, w *World) {
 	w.moreLeases(t, 20)
-	dropped := w.Relay().Dropped()
+	dropped := w.dropped(t)
 	b := w.strike(t, w.leadingOwner(t),
 		func(n *fleet.Node) { require.NoError(t, w.Partition(n.Name, false)) },
 		func(n *fleet.Node) { require.NoError(t, w.Heal(n.Name)) })
@@ -33,7 +33,7 @@ func IsolateOwner(t testing.TB, w *World) {
 	within(t, stopsWithin, b.at, b.ended.Mono, "isolated "+owner.Name+" stopped")
 	successor, after := w.owner(t, before)
 	require.NotEqual(t, owner.Name, successor.Name)
-	require.Greater(t, w.Relay().Dropped(), dropped, "nothing was cut")
+	require.Greater(t, w.dropped(t), dropped, "nothing was cut")
 	lateWriteIsFenced(t, owner, before)
 	w.moreLeases(t, 10)
 
@@ -41,6 +41,22 @@ func IsolateOwner(t testing.TB, w *World) {
 	s := w.whole(t, owner)
 	require.NotEqual(t, owner.ID, s.Leader.Node, "the isolated leader leads on")
 	t.Logf("epoch %d of %s -> %d of %s", before, owner.Name, after, successor.Name)
+}
+
+// IsolateOwnerBy is IsolateOwner with links that are cut in another way. The
+// fleet's daemons need networks of their own.
+func IsolateOwnerBy(t testing.TB, w *World, how fleet.Cutting) {
+	require.True(t, w.CutBy(how), "the daemons have no networks of their own")
+	defer w.CutBy(fleet.Drop)
+	IsolateOwner(t, w)
+}
+
+// dropped counts what cuts swallowed so far.
+func (w *World) dropped(t testing.TB) uint64 {
+	t.Helper()
+	n, err := w.Dropped()
+	require.NoError(t, err)
+	return n
 }
 
 // lateWriteIsFenced does what a delayed fenced batch of the old owner would do.

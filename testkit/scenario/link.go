@@ -27,9 +27,9 @@ func CutOwnersLeaderLink(t testing.TB, w *World) {
 			return owner, epoch
 		},
 		func(owner *fleet.Node) {
-			w.Relay().Cut(owner.Name, leader.Name)
+			require.NoError(t, w.Cut(owner.Name, leader.Name))
 			elapse(t, time.Second)
-			w.Relay().Heal(owner.Name, leader.Name)
+			require.NoError(t, w.Mend(owner.Name, leader.Name))
 		},
 		func(*fleet.Node) {})
 	owner, epoch := b.owner, b.epoch

@@ -55,7 +55,7 @@ func LoseQuorum(t testing.TB, w *World, running int) {
 	require.Zero(t, grants, "a role was granted without a quorum")
 
 	w.nemesis(t, `UPDATE nemesis SET t1 = clock_timestamp() WHERE t1 IS NULL`)
-	w.Relay().HealAll()
+	require.NoError(t, w.MendAll())
 	w.owner(t, before)
 	done, err = w.WaitRun(ctx, waiting.ID)
 	require.NoError(t, err)

@@ -51,7 +51,7 @@ func Start(t testing.TB, o fleet.Options) *World {
 	ctx := bounded(t)
 	dir, err := os.MkdirTemp("", "fyt") // short: unix sockets live below it
 	require.NoError(t, err)
-	o.Dir, o.Binary, o.Trace, o.Env = dir, binary(t), true, append(o.Env, fleet.CrashEnv)
+	o.Dir, o.Binary, o.Trace, o.LoseReplies, o.Env = dir, binary(t), true, true, append(o.Env, fleet.CrashEnv)
 	f, err := fleet.Start(ctx, o)
 	if err != nil {
 		t.Logf("logs are kept in %s", dir)

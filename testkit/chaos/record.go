@@ -1,0 +1,137 @@
+// What chaos runs counted, kept over runs: JSON lines, one for each kind of fault of one run.
+
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// RecordEnv names the file of the record; unset, nothing is kept.
+const RecordEnv = "FORGEYARD_CHAOS_RECORD"
+
+// SinceEnv names a commit: what runs before it counted is left out. Unset, all
+// commits that the present one stands on count.
+const SinceEnv = "FORGEYARD_CHAOS_SINCE"
+
+// Count is how often one run made one kind of fault and saw what must follow.
+type Count struct {
+	At     time.Time `json:"at"`
+	Commit string    `json:"commit,omitempty"` // of the product, abbreviated; empty when it is not known
+	Suite  string    `json:"suite"`
+	Fault  string    `json:"fault"`
+	Count  int       `json:"count"`
+	Owed   int       `json:"owed"` // over runs; 0 when nothing is claimed
+}
+
+// Tally is a list of counts.
+type Tally []Count
+
+// Append adds the counts of a run to the record.
+func (t Tally) Append(file string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	out, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	lines := json.NewEncoder(out)
+	for _, c := range t {
+		err = errors.Join(err, lines.Encode(c))
+	}
+	return errors.Join(err, out.Close())
+}
+
+// ReadTally reads a record; one that does not exist is empty.
+func ReadTally(file string) (t Tally, err error) {
+	in, err := os.Open(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("record: %w", err)
+	}
+	defer in.Close()
+	lines := bufio.NewScanner(in)
+	for n := 1; lines.Scan(); n++ {
+		var c Count
+		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+			return nil, fmt.Errorf("record: %s line %d: %w", file, n, err)
+		}
+		t = append(t, c)
+	}
+	return t, lines.Err()
+}
+
+// Sum adds up the runs, by suite and fault in the order in which they first
+// appear. What was owed last is owed.
+func (t Tally) Sum() (sums Tally) {
+	at := map[[2]string]int{}
+	for _, c := range t {
+		key := [2]string{c.Suite, c.Fault}
+		i, known := at[key]
+		if !known {
+			i = len(sums)
+			at[key] = i
+			sums = append(sums, Count{Suite: c.Suite, Fault: c.Fault})
+		}
+		sums[i].Count += c.Count
+		sums[i].Owed = c.Owed
+	}
+	return sums
+}
+
+// Of leaves out what was counted at commits that are not among these; nil keeps everything.
+func (t Tally) Of(commits []string) (kept Tally) {
+	if commits == nil {
+		return t
+	}
+	for _, c := range t {
+		for _, id := range commits {
+			if c.Commit != "" && strings.HasPrefix(id, c.Commit) {
+				kept = append(kept, c)
+				break
+			}
+		}
+	}
+	return kept
+}
+
+// String is the table of the sums.
+func (t Tally) String() string {
+	var b strings.Builder
+	out := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, c := range t.Sum() {
+		owed := ""
+		if c.Owed > 0 {
+			owed = fmt.Sprintf("of %d owed", c.Owed)
+		}
+		fmt.Fprintf(out, "%s\t%s\t%d\t%s\n", c.Suite, c.Fault, c.Count, owed)
+	}
+	_ = out.Flush()
+	return b.String()
+}
+
+// Commits lists the present commit of the repository around the working directory
+// and those it stands on, newest first, down to SinceEnv. nil outside a repository.
+func Commits(ctx context.Context) []string {
+	span := "HEAD"
+	if since := os.Getenv(SinceEnv); since != "" {
+		span = since + "..HEAD"
+	}
+	text, err := exec.CommandContext(ctx, "git", "rev-list", span).Output()
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(text))
+}
