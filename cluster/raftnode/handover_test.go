@@ -71,7 +71,9 @@ func TestLeaderTransferThatFailsEndsNothing(t *testing.T) {
 		leader.raft.noHeir = make(chan struct{})
 		handed := make(chan error, 1)
 		go func() { handed <- leader.node.StepDown(t.Context(), "the test") }()
-		f.eventually(func() bool { return leader.node.handover.since.Load() != nil || leader.node.raft.Barrier(0).Error() != nil })
+		f.eventually(func() bool {
+			return leader.node.handover.since.Load() != nil || leader.node.raft.Barrier(0).Error() != nil
+		})
 		require.ErrorIs(t, leader.node.barrier(), raft.ErrLeadershipTransferInProgress)
 		require.ErrorIs(t, <-handed, cluster.ErrNoQuorum)
 		close(leader.raft.noHeir) // a transport answers in the end

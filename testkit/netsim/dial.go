@@ -52,7 +52,7 @@ func (n *Network) Reject(addr string, reject bool) {
 func (n *Network) refuses(from, to netip.AddrPort) (refused, heard bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.cuts[link{from, to}] {
+	if n.stopped(link{from, to}) {
 		return false, false
 	}
 	refused = n.conns[to] == nil || n.rejected[to]
@@ -94,7 +94,7 @@ func (c *dialled) Read(b []byte) (int, error) {
 			return 0, &net.OpError{Op: "read", Net: "netsim", Addr: c.RemoteAddr(), Err: err}
 		}
 		if p != nil {
-			if p.from == c.to {
+			if p.from == c.to && c.n.arrive(p, c.at) {
 				return copy(b, p.payload), nil
 			}
 			continue
