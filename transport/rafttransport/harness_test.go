@@ -29,14 +29,14 @@ func early() pki.Validity { return pki.Validity{NotBefore: time.Unix(0, 0)} }
 
 func newID() fsm.NodeID { return fsm.NodeID(ulid.Make()) }
 
-func authority(t *testing.T) *pki.Authority {
+func authority(t testing.TB) *pki.Authority {
 	t.Helper()
 	ca, err := pki.NewAuthority("", pki.AuthorityOptions{Validity: early()})
 	require.NoError(t, err)
 	return ca
 }
 
-func loopback(t *testing.T) net.PacketConn {
+func loopback(t testing.TB) net.PacketConn {
 	t.Helper()
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -71,7 +71,7 @@ type peer struct {
 }
 
 // open starts the endpoint of a node on a socket and enters it in the directory.
-func open(t *testing.T, ca *pki.Authority, dir *directory, id fsm.NodeID, conn net.PacketConn) *peer {
+func open(t testing.TB, ca *pki.Authority, dir *directory, id fsm.NodeID, conn net.PacketConn) *peer {
 	t.Helper()
 	cert, err := ca.Issue(pki.Node(ca.Cluster(), id), early())
 	require.NoError(t, err)
@@ -81,7 +81,7 @@ func open(t *testing.T, ca *pki.Authority, dir *directory, id fsm.NodeID, conn n
 }
 
 // openAs starts an endpoint under an identity.
-func openAs(t *testing.T, identity *pki.Identity, dir *directory, conn net.PacketConn) *peer {
+func openAs(t testing.TB, identity *pki.Identity, dir *directory, conn net.PacketConn) *peer {
 	t.Helper()
 	id, _ := identity.Subject().NodeID()
 	p := &peer{id: id, identity: identity, refused: make(chan refusal, 64)}

@@ -88,7 +88,7 @@ type chunks struct {
 	ctx  context.Context
 	s    *transport.Stream
 	idle time.Duration
-	left int64 // bytes not received yet
+	left int64  // bytes not received yet
 	came func() // called for each chunk
 	buf  []byte
 	err  error
