@@ -36,10 +36,9 @@ func advance(b *pgx.Batch, longer time.Duration, lost *time.Duration) {
 // A lease that some agent is just extending or completing is skipped, and
 // looked at again next time. The job goes back to its old place in the queue,
 // or fails with its last attempt, and then what needs it never runs; one whose
-// end was asked for is cancelled. Jobs are locked in id order, their dependents
-// among them, before any is changed, and the agents after all of them: what
-// follows in the transaction must wait for no lock. The orders of these leases
-// are voided there.
+// end was asked for is cancelled. A job that another transaction holds, or one
+// of whose dependents it holds, comes in a later round with its lease: upkeep
+// waits for nobody. The orders of these leases are voided after it.
 //
 // An agent that is heard of and yet let leases expire without having accepted
 // one has a dead work loop: the third time in a row, counted in rounds and not
@@ -49,29 +48,26 @@ WITH moment AS MATERIALIZED (SELECT coordination.clock() AS now), over AS MATERI
   SELECT l.id, l.job_id, l.agent_id, l.reason, l.accepted_at IS NULL AS unaccepted, l.cancel_requested_at IS NOT NULL AS cancelled
     FROM forge.leases l, moment
    WHERE l.state = 'active' AND l.expires_at <= moment.now
-   ORDER BY l.id LIMIT $1 FOR UPDATE OF l SKIP LOCKED), lapsed AS (
+   ORDER BY l.id LIMIT $1 FOR UPDATE OF l SKIP LOCKED), cause AS MATERIALIZED (
+  SELECT j.id, j.run_id, j.name, over.id AS lease, v.state, j.needed AND v.state <> 'queued' AS needed
+    FROM over JOIN forge.jobs j ON j.id = over.job_id
+   CROSS JOIN LATERAL (SELECT CASE WHEN over.cancelled OR j.cancel_requested_at IS NOT NULL THEN 'cancelled'
+                                   WHEN j.attempt < j.attempt_limit THEN 'queued' ELSE 'failed' END AS state) v
+     FOR NO KEY UPDATE OF j SKIP LOCKED)` + dependentsSQL + `, lapsed AS (
   UPDATE forge.leases l SET state = 'expired', ended_at = moment.now,
          reason = CASE WHEN over.reason = '' THEN 'agent ' || over.agent_id || ' did not extend it in time' ELSE over.reason END
-    FROM over, moment WHERE l.id = over.id
-  RETURNING l.id, l.job_id, l.reason, over.cancelled), touched AS (
-  SELECT job_id AS id FROM over
-  UNION
-  SELECT d.id FROM over JOIN forge.jobs j ON j.id = over.job_id AND j.needed
-    JOIN forge.jobs d ON d.run_id = j.run_id AND j.name = ANY (d.needs) AND d.state = 'blocked'), locked AS MATERIALIZED (
-  SELECT j.id FROM forge.jobs j JOIN touched USING (id) ORDER BY j.id FOR NO KEY UPDATE OF j), verdict AS MATERIALIZED (
-  SELECT j.id, lapsed.reason, CASE WHEN lapsed.cancelled OR j.cancel_requested_at IS NOT NULL THEN 'cancelled'
-         WHEN j.attempt < j.attempt_limit THEN 'queued' ELSE 'failed' END AS state
-    FROM lapsed JOIN locked ON locked.id = lapsed.job_id JOIN forge.jobs j ON j.id = locked.id), ended AS (
-  UPDATE forge.jobs j SET state = v.state,
-         reason = CASE WHEN v.state = 'queued' THEN ''
-                       WHEN v.state = 'cancelled' THEN CASE j.reason WHEN '' THEN 'cancelled' ELSE j.reason END || ': ' || v.reason
-                       ELSE 'attempt ' || j.attempt || ' of ' || j.attempt_limit || ': ' || v.reason END,
-         queued_at = CASE v.state WHEN 'queued' THEN moment.now ELSE j.queued_at END,
-         finished_at = CASE v.state WHEN 'queued' THEN NULL ELSE moment.now END
-    FROM verdict v, moment WHERE j.id = v.id AND j.state = 'leased'
-  RETURNING j.run_id, j.name, j.needed, j.state), doubted AS (
+    FROM over JOIN cause ON cause.lease = over.id JOIN free ON free.id = cause.id, moment WHERE l.id = over.id
+  RETURNING l.id, l.agent_id, l.reason, over.unaccepted AND NOT over.cancelled AS ignored), ended AS (
+  UPDATE forge.jobs j SET state = c.state,
+         reason = CASE WHEN c.state = 'queued' THEN ''
+                       WHEN c.state = 'cancelled' THEN CASE j.reason WHEN '' THEN 'cancelled' ELSE j.reason END || ': ' || lapsed.reason
+                       ELSE 'attempt ' || j.attempt || ' of ' || j.attempt_limit || ': ' || lapsed.reason END,
+         queued_at = CASE c.state WHEN 'queued' THEN moment.now ELSE j.queued_at END,
+         finished_at = CASE c.state WHEN 'queued' THEN NULL ELSE moment.now END
+    FROM lapsed JOIN cause c ON c.lease = lapsed.id, moment WHERE j.id = c.id AND j.state = 'leased'
+  RETURNING j.id, j.state), doubted AS (
   SELECT a.id FROM forge.agents a, moment
-   WHERE a.id IN (SELECT agent_id FROM over WHERE unaccepted AND NOT cancelled)
+   WHERE a.id IN (SELECT agent_id FROM lapsed WHERE ignored)
      AND a.link IS NOT NULL AND a.last_seen > moment.now - $2::interval
    ORDER BY a.id FOR NO KEY UPDATE OF a SKIP LOCKED), counted AS (
   UPDATE forge.agents a SET unaccepted = least(a.unaccepted + 1, 1000),
@@ -80,7 +76,7 @@ WITH moment AS MATERIALIZED (SELECT coordination.clock() AS now), over AS MATERI
            THEN 'it accepted none of the last ' || (a.unaccepted + 1) || ' leases offered to it before they expired' ELSE a.quarantine_reason END
     FROM doubted, moment WHERE a.id = doubted.id
   RETURNING a.id, a.unaccepted)` + doomSQL + `
-SELECT (SELECT count(*) FROM ended), (SELECT count(*) FROM over), (SELECT coalesce(array_agg(id ORDER BY id), '{}') FROM counted WHERE unaccepted = $3::int)`
+SELECT (SELECT count(*) FROM ended), (SELECT count(*) FROM lapsed), (SELECT coalesce(array_agg(id ORDER BY id), '{}') FROM counted WHERE unaccepted = $3::int)`
 
 // unacceptedLimit is after how many rounds of unaccepted leases in a row an agent is quarantined.
 const unacceptedLimit = 3

@@ -33,9 +33,10 @@ type kept struct {
 // again when its agent never learned that it may start, and that order still
 // has an older epoch. Being fenced it also notices a lost fence on a quiet scheduler.
 //
-// Everywhere leases are locked first, then jobs, orders and agents. Expiry locks
-// agents, so all that waits for a job comes before it, and what comes after it
-// waits for nothing.
+// Everywhere leases are locked first, then jobs, orders and agents. Only the lease
+// clock waits, for leases, before anything else is held; all that follows takes
+// what nobody holds and leaves the rest for its next round. So upkeep is part
+// of no deadlock.
 func (s *Scheduler) maintain(ctx context.Context, g cluster.RoleGuard) (k kept, err error) {
 	err = s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) {
 		advance(b, s.outage(), &k.lost)
