@@ -203,15 +203,18 @@ func (a *accounts) get(i int, path string) io.ReadCloser {
 // and that the work felt them.
 func (a *accounts) checkFaults(minutes float64) {
 	a.t.Helper()
-	for _, kinds := range [][]Kind{daemonKinds(), agentKinds(), outlasting()} {
-		for _, k := range kinds {
-			a.t.Logf("%-32s %4d", k.Name, a.n.done[k.Name])
-			owed := max(1, int(minutes/2))
-			if k.Name == outlast {
-				owed = max(1, int(minutes/4)) // each takes more than a minute
-			}
-			require.GreaterOrEqual(a.t, a.n.done[k.Name], owed, "%s: it happened too rarely", k.Name)
+	all := slices.Concat(daemonKinds(), agentKinds(), outlasting())
+	var tally Tally
+	for _, k := range all {
+		tally = append(tally, Count{Fault: k.Name, Count: a.n.done[k.Name]})
+	}
+	record(a.t, "jobs", tally)
+	for _, k := range all {
+		owed := max(1, int(minutes/2))
+		if k.Name == outlast {
+			owed = max(1, int(minutes/4)) // each takes more than a minute
 		}
+		require.GreaterOrEqual(a.t, a.n.done[k.Name], owed, "%s: it happened too rarely", k.Name)
 	}
 	for _, felt := range []struct{ what, sql string }{
 		{"leases lost", `SELECT count(*) FROM forge.leases WHERE state = 'expired'`},

@@ -59,7 +59,7 @@ func TestChaosStore(t *testing.T) {
 	require.NoError(t, w.WaitTerminal(ctx))
 	a := newAccounts(t, w, c, n)
 	a.checkAll(storePipelines, extra)
-	t.Logf("%s %d times", killStore, n.done[killStore])
+	record(t, "store", Tally{{Fault: killStore, Count: n.done[killStore]}})
 }
 
 // withoutStore kills the store and shows that a job without bytes runs to its end,
