@@ -3,11 +3,12 @@ SHELL := /bin/sh
 export GOFLAGS := -tags=hashicorpmetrics -buildvcs=false
 BIN := bin/forgeyard
 CHAOS_MINUTES ?= 50
+SOAK_MINUTES ?= 60
 SEED ?=
 FUZZ_TIME ?= 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint bench fuzz chaos precommit build postgres
+.PHONY: help run demo test lint bench fuzz chaos soak precommit build postgres
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -42,5 +43,8 @@ fuzz: ## every fuzz target for FUZZ_TIME each
 
 chaos: build postgres ## faults by seed for CHAOS_MINUTES in all; SEED=n replays a draw
 	@FORGEYARD_BIN=$(CURDIR)/$(BIN) go run ./testkit/withpg -- .ci/chaos $(CHAOS_MINUTES) $(SEED)
+
+soak: build postgres ## a fleet with few faults for SOAK_MINUTES: what its processes hold must stay flat
+	@FORGEYARD_BIN=$(CURDIR)/$(BIN) .ci/soak $(SOAK_MINUTES)
 
 precommit: test ## what to run before a commit
