@@ -68,7 +68,7 @@ func (n *Node) AddNonvoter(ctx context.Context, node fsm.NodeID) error {
 	if n.Suffrage().Contains(node) {
 		return nil
 	}
-	return n.change(ctx, func(prev uint64, wait time.Duration) raft.IndexFuture {
+	return n.change(ctx, fsm.NodeID{}, func(prev uint64, wait time.Duration) raft.IndexFuture {
 		return n.raft.AddNonvoter(serverID(node), serverAddress(node), prev, wait)
 	})
 }
@@ -87,19 +87,37 @@ func (n *Node) AddVoter(ctx context.Context, node fsm.NodeID) error {
 	case !slices.Contains(s.Nonvoters, node):
 		return ErrConfigurationMoved.Wrap(nil, "node %s does not receive the log", node)
 	}
-	return n.change(ctx, func(prev uint64, wait time.Duration) raft.IndexFuture {
+	return n.change(ctx, fsm.NodeID{}, func(prev uint64, wait time.Duration) raft.IndexFuture {
 		return n.raft.AddVoter(serverID(node), serverAddress(node), prev, wait)
 	})
 }
 
-func (n *Node) change(ctx context.Context, request func(prev uint64, wait time.Duration) raft.IndexFuture) error {
+// RemoveServer takes a node's part in consensus away, whether it answers or not:
+// expulsion follows suffrage, so its member entry goes afterwards. Leader only; a
+// node that takes no part is left alone, and this node cannot remove itself.
+// MembershipConflict when a voter that stays has not stored the previous change.
+func (n *Node) RemoveServer(ctx context.Context, node fsm.NodeID) error {
+	if node == n.cfg.Self.Node {
+		return ErrConfigurationMoved.Wrap(nil, "node %s leads; another one has to remove it", node)
+	}
+	if !n.Suffrage().Contains(node) {
+		return nil
+	}
+	return n.change(ctx, node, func(prev uint64, wait time.Duration) raft.IndexFuture {
+		return n.raft.RemoveServer(serverID(node), prev, wait)
+	})
+}
+
+// change carries out one change of the library's configuration; leaving is who
+// goes with it, zero for nobody.
+func (n *Node) change(ctx context.Context, leaving fsm.NodeID, request func(prev uint64, wait time.Duration) raft.IndexFuture) error {
 	if err := n.usable(); err != nil {
 		return err
 	}
 	if _, leads := n.Leadership(); !leads {
 		return cluster.ErrNotLeader
 	}
-	if err := n.Settled(); err != nil {
+	if err := n.settled(leaving); err != nil {
 		return err
 	}
 	prev := n.machine.configuredAt()
@@ -142,7 +160,11 @@ func (n *Node) awaitSettled(ctx context.Context) {
 // change is known and every voter has stored it, as two changes on the way at
 // once could leave two majorities. MembershipConflict names the voter that has
 // not. It also says so of a voter that has not answered this leader yet.
-func (n *Node) Settled() error {
+func (n *Node) Settled() error { return n.settled(fsm.NodeID{}) }
+
+// settled is Settled without asking for a voter that leaves: one that is gone for
+// good would otherwise stop its own removal.
+func (n *Node) settled(leaving fsm.NodeID) error {
 	prev := n.machine.configuredAt()
 	if prev == 0 {
 		// The library takes 0 for "do not check".
@@ -153,7 +175,7 @@ func (n *Node) Settled() error {
 		match[p.Node] = p.MatchIndex
 	}
 	for _, v := range n.Suffrage().Voters {
-		if match[v] < prev {
+		if v != leaving && match[v] < prev {
 			return ErrConfigurationMoved.Wrap(nil, "voter %s is not known to have stored the previous change (entry %d, it has %d)", v, prev, match[v])
 		}
 	}

@@ -7,12 +7,8 @@
 package bubble
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
@@ -22,65 +18,64 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgeyard/forgeyard/actors"
 	"github.com/forgeyard/forgeyard/cluster"
-	"github.com/forgeyard/forgeyard/cluster/config"
 	"github.com/forgeyard/forgeyard/cluster/health"
 	"github.com/forgeyard/forgeyard/cluster/membership"
-	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/daemon"
 	"github.com/forgeyard/forgeyard/fsm"
-	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/testkit/netsim"
 	"github.com/forgeyard/forgeyard/testkit/pgtest"
-	"github.com/forgeyard/forgeyard/transport"
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
 
 // born is before the year in which a bubble's clock starts.
 var born = time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// Options says how a fleet differs from the plain one.
+type Options struct {
+	Size int       // daemons
+	Seed uint64    // of the network's draws
+	Log  io.Writer // where the daemons log; nil: the test's output
+	// Outside changes what a new incarnation uses of the outside; may be nil.
+	Outside func(n *Node, out *daemon.Outside)
+}
+
 // Fleet is a fleet in a bubble. Use it from one goroutine.
 type Fleet struct {
 	t         testing.TB
+	opts      Options
 	Net       *netsim.Network
 	Database  *pgtest.Database
 	authority *pki.Authority
 	dir       string // made before Stop is registered, so that it outlives the daemons
 	Nodes     []*Node
-	stop      []func()
-}
-
-// Node is one daemon of the fleet.
-type Node struct {
-	fleet   *Fleet
-	Name    string
-	ID      fsm.NodeID
-	Trace   *trace.Recorder // of the current incarnation
-	cluster netip.AddrPort
-	agents  netip.AddrPort
-	dir     string
-	id      *pki.Identity
-	api     *pipeListener
-	daemon  *daemon.Daemon
-	exited  chan string
-	traces  []*trace.Recorder // of all incarnations
+	lost      []*Node // replaced after they lost their disks
+	Agents    []*Agent
 }
 
 // New starts a fleet of size daemons: the first bootstraps, the others join and
 // are promoted. Call it inside the bubble, with a database made outside of it.
 func New(t testing.TB, db *pgtest.Database, size int, seed uint64) *Fleet {
 	t.Helper()
+	return NewWith(t, db, Options{Size: size, Seed: seed})
+}
+
+// NewWith is New with more to choose.
+func NewWith(t testing.TB, db *pgtest.Database, opts Options) *Fleet {
+	t.Helper()
 	authority, err := pki.NewAuthority("", pki.AuthorityOptions{Validity: pki.Validity{NotBefore: born}})
 	require.NoError(t, err)
-	f := &Fleet{t: t, Net: netsim.New(seed), Database: db, authority: authority, dir: workDir(t)}
+	if opts.Log == nil {
+		opts.Log = t.Output()
+	}
+	f := &Fleet{t: t, opts: opts, Net: netsim.New(opts.Seed), Database: db, authority: authority, dir: workDir(t)}
 	f.Net.Delay(time.Millisecond, 3*time.Millisecond)
 	t.Cleanup(f.Stop)
-	for i := range size {
-		f.Nodes = append(f.Nodes, f.newNode(i))
+	for i := range opts.Size {
+		f.Nodes = append(f.Nodes, f.newNode(i, "node-"+string(rune('a'+i))))
 	}
 	first := f.Nodes[0]
-	first.Start(daemon.Start{Bootstrap: true})
+	require.NoError(t, first.Start(daemon.Start{Bootstrap: true}))
 	first.Await("leads", func(s health.ClusterStatus) bool {
 		return s.Leader.Node == first.ID && s.Leader.Epoch.Epoch > 0
 	})
@@ -101,14 +96,28 @@ func workDir(t testing.TB) string {
 	return dir
 }
 
-func (f *Fleet) newNode(i int) *Node {
+// newNode makes the node of a place in the fleet, which has its addresses.
+func (f *Fleet) newNode(place int, name string) *Node {
 	n := &Node{
-		fleet: f, Name: "node-" + string(rune('a'+i)), ID: cluster.NewNodeID(),
-		cluster: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 7443),
-		agents:  netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 7444),
+		fleet: f, place: place, Name: name, ID: cluster.NewNodeID(),
+		cluster: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(place + 1)}), 7443),
+		agents:  netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(place + 1)}), 7444),
 	}
 	n.dir = filepath.Join(f.dir, n.Name)
 	n.id = f.identity(pki.KindNode, n.ID.String())
+	return n
+}
+
+// Replace puts a new node, with an empty disk and an identity of its own, in the
+// place and at the addresses of one that is down and whose disk is lost. It must
+// join; the lost one stays a member until somebody removes it.
+func (f *Fleet) Replace(gone *Node) *Node {
+	f.t.Helper()
+	require.False(f.t, gone.Running(), gone.Name)
+	require.NoError(f.t, os.RemoveAll(gone.dir))
+	f.lost = append(f.lost, gone)
+	n := f.newNode(gone.place, fmt.Sprintf("%s-%d", gone.Name, len(f.lost)+1))
+	f.Nodes[gone.place] = n
 	return n
 }
 
@@ -125,7 +134,7 @@ func (f *Fleet) join(n *Node) {
 	var added membership.Added
 	first := f.Nodes[0]
 	first.Call(http.MethodPost, "/v1/cluster/add", membership.AddRequest{Node: n.ID, Name: n.Name}, &added)
-	n.Start(daemon.Start{Token: membership.Token(added.Token)})
+	require.NoError(f.t, n.Start(daemon.Start{Token: membership.Token(added.Token)}))
 	first.Await(n.Name+" is active", func(s health.ClusterStatus) bool {
 		for _, m := range s.Members {
 			if m.Node == n.ID {
@@ -135,39 +144,6 @@ func (f *Fleet) join(n *Node) {
 		return false
 	})
 	first.Call(http.MethodPost, "/v1/cluster/promote", membership.PromoteRequest{Node: n.Name}, nil)
-}
-
-// Start runs the daemon as a new incarnation.
-func (n *Node) Start(start daemon.Start) {
-	n.fleet.t.Helper()
-	cfg := config.Default()
-	cfg.Cluster.Mode, cfg.Cluster.NodeID, cfg.DataDir = config.Distributed, n.Name, n.dir
-	cfg.Cluster.Listen, cfg.Cluster.Advertise = n.cluster.String(), n.cluster.String()
-	cfg.Agents.Listen, cfg.Agents.Advertise = n.agents.String(), n.agents.String()
-	cfg.Cluster.Seeds = []string{n.fleet.Nodes[0].cluster.String()}
-	db := n.fleet.Database
-	cfg.Postgres = config.Postgres{Owner: config.InlineDSN(db.Owner), App: config.InlineDSN(db.App), Direct: config.InlineDSN(db.Direct)}
-	n.Trace, n.api, n.exited = &trace.Recorder{}, newPipeListener(), make(chan string, 8)
-	n.traces = append(n.traces, n.Trace)
-	n.daemon = daemon.New(cfg, start, daemon.Outside{
-		Cluster: n.fleet.Net.Listen(n.cluster.String()), Agents: n.fleet.Net.Listen(n.agents.String()), API: n.api, Identity: n.id,
-		Tracer: n.Trace, Logger: slog.New(slog.NewTextHandler(n.fleet.t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})).With("on", n.Name),
-		Now: time.Now, Exit: func(_ int, reason string) { n.exited <- reason },
-		Actors: actors.Config{AllowCrash: true}, Polling: true,
-	})
-	require.NoError(n.fleet.t, n.daemon.Start(context.Background()), n.Name)
-}
-
-// Stop ends the daemon in order.
-func (n *Node) Stop() {
-	n.fleet.t.Helper()
-	if n.daemon == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	require.NoError(n.fleet.t, n.daemon.Stop(ctx), n.Name)
-	n.daemon = nil
 }
 
 // Isolate cuts the daemon off from all other daemons; agents and PostgreSQL still reach it.
@@ -185,73 +161,17 @@ func (f *Fleet) Heal() { f.Net.HealAll() }
 // Stop ends agents and daemons; the fleet's test does it by itself at its end.
 func (f *Fleet) Stop() {
 	f.t.Helper()
-	for _, stop := range f.stop {
-		stop()
+	for _, a := range f.Agents {
+		a.Stop()
 	}
-	f.stop = nil
 	for _, n := range f.Nodes {
 		n.Stop()
 	}
 	f.requireOrder()
 }
 
-// Call sends one request to the daemon's API and decodes the answer.
-func (n *Node) Call(method, path string, req, resp any) {
-	n.fleet.t.Helper()
-	require.NoError(n.fleet.t, n.call(method, path, req, resp))
-}
-
-func (n *Node) call(method, path string, req, resp any) error {
-	body, err := json.Marshal(req)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	answer, err := n.api.client().Do(r)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return err
-	}
-	if answer.StatusCode >= 300 {
-		return fmt.Errorf("%s %s: %s: %s", method, path, answer.Status, text)
-	}
-	if resp == nil {
-		return nil
-	}
-	return json.Unmarshal(text, resp)
-}
-
-// Status is the daemon's view of the cluster.
-func (n *Node) Status() health.ClusterStatus {
-	n.fleet.t.Helper()
-	var s health.ClusterStatus
-	n.Call(http.MethodGet, "/v1/cluster/status", struct{}{}, &s)
-	return s
-}
-
 // patience is the virtual time after which waiting fails.
 const patience = 2 * time.Minute
-
-// Await polls the daemon's status in virtual time until ok.
-func (n *Node) Await(what string, ok func(health.ClusterStatus) bool) health.ClusterStatus {
-	n.fleet.t.Helper()
-	var s health.ClusterStatus
-	n.fleet.Await(n.Name+": "+what, func() bool {
-		s = n.Status()
-		return ok(s)
-	})
-	return s
-}
 
 // Await polls in virtual time until ok, and fails the test after two virtual minutes.
 func (f *Fleet) Await(what string, ok func() bool) {
@@ -268,7 +188,7 @@ func (f *Fleet) ActiveAbove(role fsm.Role, above fsm.Epoch, among ...*Node) (own
 	f.t.Helper()
 	f.Await(fmt.Sprintf("%s active above epoch %d", role, above), func() bool {
 		for _, n := range among {
-			for _, row := range n.daemon.Roles() {
+			for _, row := range n.Roles() {
 				if row.Role == role && row.State == cluster.GuardActive && row.Epoch > above {
 					owner, epoch = n, row.Epoch
 					return true
@@ -278,33 +198,4 @@ func (f *Fleet) ActiveAbove(role fsm.Role, above fsm.Epoch, among ...*Node) (own
 		return false
 	})
 	return owner, epoch
-}
-
-// StartAgent runs an agent that executes jobs in process and knows all daemons.
-func (f *Fleet) StartAgent(name string, slots int, execute runner.Executor) {
-	f.t.Helper()
-	endpoint, err := transport.Listen(transport.Config{
-		Conn: f.Net.Listen(fmt.Sprintf("10.0.1.%d:7444", len(f.stop)+1)), Identity: f.identity(pki.KindAgent, name), Now: time.Now,
-		Hello: func() transport.Hello {
-			return transport.Hello{Cluster: f.authority.Cluster(), ID: name, ProtocolMin: 1, ProtocolMax: 1}
-		},
-	})
-	require.NoError(f.t, err)
-	cfg := runner.AgentConfig{
-		Dialer: runner.QUIC{Endpoint: endpoint}, Dir: filepath.Join(f.dir, name), Slots: slots, Executor: execute,
-		Resolve: func(_ context.Context, host string) ([]string, error) { return []string{host}, nil },
-	}
-	for _, n := range f.Nodes {
-		cfg.Endpoints = append(cfg.Endpoints, n.agents.String())
-	}
-	a, err := runner.NewAgent(cfg)
-	require.NoError(f.t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx) }()
-	f.stop = append(f.stop, func() {
-		cancel()
-		require.NoError(f.t, <-done)
-		require.NoError(f.t, endpoint.Close())
-	})
 }

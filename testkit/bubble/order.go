@@ -3,6 +3,8 @@
 package bubble
 
 import (
+	"slices"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/cluster/trace"
@@ -19,7 +21,7 @@ func (f *Fleet) requireOrder() {
 		epoch fsm.Epoch
 	}
 	granted := map[grant]fsm.IncarnationID{}
-	for _, n := range f.Nodes {
+	for _, n := range slices.Concat(f.Nodes, f.lost) {
 		for _, r := range n.traces {
 			order.Require(f.t, r.Events())
 			for _, e := range r.Events() {
@@ -46,4 +48,15 @@ func (f *Fleet) count(role fsm.Role, epoch fsm.Epoch, kinds ...trace.Kind) (coun
 		}
 	}
 	return count
+}
+
+// Traces are the traces of all incarnations, by node and in the order of their starts.
+func (f *Fleet) Traces() map[string][][]trace.Event {
+	all := map[string][][]trace.Event{}
+	for _, n := range slices.Concat(f.Nodes, f.lost) {
+		for _, r := range n.traces {
+			all[n.Name] = append(all[n.Name], r.Events())
+		}
+	}
+	return all
 }

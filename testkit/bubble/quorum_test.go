@@ -70,7 +70,7 @@ func TestFollowerRestarts(t *testing.T) {
 		require.NotEqual(t, owner, follower)
 		old := incarnation(t, owner.Status(), follower)
 		follower.Stop()
-		follower.Start(daemon.Start{})
+		require.NoError(t, follower.Start(daemon.Start{}))
 		owner.Await("the follower is back", func(s healthStatus) bool {
 			return incarnation(t, s, follower) != old && s.Headline == health.Healthy
 		})

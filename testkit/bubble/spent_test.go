@@ -70,7 +70,7 @@ func (f *Fleet) spend(what string, do func(owner *Node, epoch fsm.Epoch)) {
 	}
 	active := 0
 	for _, n := range f.Nodes {
-		for _, row := range n.daemon.Roles() {
+		for _, row := range n.Roles() {
 			if row.Role == role && row.State == cluster.GuardActive {
 				active++
 			}

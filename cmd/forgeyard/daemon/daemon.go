@@ -113,7 +113,7 @@ func New(cfg config.Config, start Start, out Outside) *Daemon {
 func (d *Daemon) Roles() []cluster.RoleStatus { return d.service.Status() }
 
 // Coordination is the coordination engine, for harnesses that propose to it.
-func (d *Daemon) Coordination() cluster.Backend { return d.backend }
+func (d *Daemon) Coordination() cluster.Backend { return d.engine }
 
 // Actors is the actor system, for harnesses that crash parts of it.
 func (d *Daemon) Actors() *actors.System { return d.system }

@@ -1,0 +1,113 @@
+// A log store that is slow, fails or hangs: it stands between a daemon's Raft engine and its disk.
+
+package seeds
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/forgeyard/forgeyard/cluster/raftnode"
+)
+
+var errDisk = errors.New("the disk fails, as was ordered")
+
+// disk is what the log store of one place in the fleet suffers from, through all incarnations.
+type disk struct {
+	mu   sync.Mutex
+	rnd  *rand.Rand
+	slow time.Duration // a write takes up to so much longer
+	fail float64       // this share of the writes fails
+	hang chan struct{} // writes wait until it closes; nil when they do not
+
+	slowed, failed, hung int // writes
+}
+
+func newDisk(seed uint64, place int) *disk {
+	return &disk{rnd: rand.New(rand.NewPCG(seed, uint64(place)))}
+}
+
+// wrap is daemon.Outside.WrapLog.
+func (d *disk) wrap(log raftnode.Log) raftnode.Log { return &sickLog{Log: log, disk: d} }
+
+type sickLog struct {
+	raftnode.Log
+	disk *disk
+}
+
+func (l *sickLog) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{entry}) }
+
+func (l *sickLog) StoreLogs(entries []*raft.Log) error {
+	if err := l.disk.write(); err != nil {
+		return err
+	}
+	return l.Log.StoreLogs(entries)
+}
+
+// write takes as long as the disk's state demands, and fails when that demands it.
+func (d *disk) write() error {
+	d.mu.Lock()
+	hang, late, fails := d.hang, time.Duration(d.rnd.Float64()*float64(d.slow)), d.rnd.Float64() < d.fail
+	switch {
+	case hang != nil:
+		d.hung++
+	case fails:
+		d.failed++
+	case late > 0:
+		d.slowed++
+	}
+	d.mu.Unlock()
+	switch {
+	case hang != nil:
+		<-hang
+		return errDisk
+	case fails:
+		return errDisk
+	case late > 0:
+		<-time.After(late)
+	}
+	return nil
+}
+
+// set changes what the disk suffers from.
+func (d *disk) set(change func(*disk)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change(d)
+}
+
+// hangUp makes every later write wait until release.
+func (d *disk) hangUp() {
+	d.set(func(d *disk) {
+		if d.hang == nil {
+			d.hang = make(chan struct{})
+		}
+	})
+}
+
+// release lets the writes that wait fail, and later ones pass.
+func (d *disk) release() {
+	d.set(func(d *disk) {
+		if d.hang != nil {
+			close(d.hang)
+			d.hang = nil
+		}
+	})
+}
+
+// counts says how many writes were slow, failed and hung so far.
+func (d *disk) counts() (slowed, failed, hung int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.slowed, d.failed, d.hung
+}
+
+// hanging reports whether writes wait now.
+func (d *disk) hanging() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.hang != nil
+}

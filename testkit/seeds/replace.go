@@ -1,0 +1,99 @@
+// A disk that is lost: its node is removed from the cluster, and a new one joins in its place and is promoted.
+
+package seeds
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/membership"
+	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/testkit/bubble"
+)
+
+// memberPatience is how long the removal, and then the way of the new node to its vote, may take.
+const memberPatience = 4 * time.Minute
+
+// replace puts a new node in the place of one whose disk was lost. The lost one is
+// removed and the new one promoted on the side, as soon as the fleet can.
+func (w *world) replace(gone *bubble.Node) {
+	n := w.fleet.Replace(gone)
+	token := w.token(w.ctx, n.Name, membership.AddRequest{Node: n.ID, Name: n.Name})
+	if token == "" {
+		w.problem("no daemon gave a token for %s", n.Name)
+		return
+	}
+	w.tokens[n] = token
+	w.start(n)
+	w.side.Go(func() {
+		w.until("removed: "+gone.Name, func(ctx context.Context, i int) error { return expel(ctx, w.node(i).Coordination(), gone.ID) })
+		promoted := w.until("promoted: "+n.Name, func(ctx context.Context, i int) error {
+			_, err := w.node(i).Ask(ctx, http.MethodPost, "/v1/cluster/promote", nil, membership.PromoteRequest{Node: n.ID.String()}, nil)
+			return err
+		})
+		if promoted {
+			w.tally.Add(LoseDisk, 1)
+		}
+	})
+}
+
+// until tries an act on one daemon after the other until it succeeds.
+func (w *world) until(what string, act func(ctx context.Context, i int) error) bool {
+	ctx, cancel := context.WithTimeout(w.ctx, memberPatience)
+	defer cancel()
+	var err error
+	for i := 0; ctx.Err() == nil; i++ {
+		if err = act(ctx, i); err == nil {
+			w.note("%s", what)
+			return true
+		}
+		pass(ctx, tryAgain)
+	}
+	if w.ctx.Err() == nil {
+		w.problem("it did not happen within %s: %s: %v", memberPatience, what, err)
+	}
+	return false
+}
+
+// expel removes a node that is gone, step by step, on the leader; the steps that
+// were taken before are not taken again.
+func expel(ctx context.Context, engine cluster.Backend, gone fsm.NodeID) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	node, ok := engine.(interface {
+		RemoveServer(context.Context, fsm.NodeID) error
+	})
+	if !ok {
+		return fmt.Errorf("%T removes nobody", engine)
+	}
+	propose := func(c fsm.Command) error {
+		_, err := engine.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: c})
+		return err
+	}
+	v, err := engine.LinearizableView(ctx)
+	if err != nil {
+		return err
+	}
+	for _, state := range []fsm.MemberState{fsm.Draining, fsm.Leaving} {
+		m, known := v.Member(gone)
+		if !known {
+			return nil
+		}
+		if m.State >= state {
+			continue
+		}
+		if err := propose(fsm.UpdateMember{Node: gone, ExpectedIncarnation: m.Incarnation, State: state}); err != nil {
+			return err
+		}
+	}
+	if err := node.RemoveServer(ctx, gone); err != nil {
+		return err
+	}
+	if v, err = engine.LinearizableView(ctx); err != nil {
+		return err
+	}
+	return propose(fsm.RemoveMember{ExpectedConfig: v.Config, Node: gone})
+}

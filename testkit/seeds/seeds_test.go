@@ -1,0 +1,90 @@
+// Five seeds in every test run, a replay by hand, and what must hold of the schedules themselves.
+
+package seeds
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Names of environment variables.
+const (
+	seedEnv   = "FORGEYARD_SEED"   // a seed to replay
+	replayEnv = "FORGEYARD_REPLAY" // how often; 1 by default: one seed has many interleavings
+)
+
+// briefly is the phase with faults in every test run, fully in a chaos run.
+const (
+	briefly = 12 * time.Second
+	fully   = 45 * time.Second
+)
+
+// fixed are the seeds of every test run: together they have every kind of fault.
+var fixed = [...]uint64{1, 2, 3, 4, 5}
+
+// TestSeeds runs the fixed seeds.
+func TestSeeds(t *testing.T) {
+	total := NewTally()
+	for _, seed := range fixed {
+		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) { Run(t, Draw(seed, briefly), total) })
+	}
+	t.Logf("faults that happened:\n%s", total)
+}
+
+// TestReplay runs FORGEYARD_SEED again and again, as a chaos run does.
+func TestReplay(t *testing.T) {
+	seed := number(t, seedEnv, 0)
+	if seed == 0 {
+		return
+	}
+	for i := range number(t, replayEnv, 1) {
+		t.Run(fmt.Sprintf("%d", i+1), func(t *testing.T) { Run(t, Draw(seed, fully), NewTally()) })
+	}
+}
+
+// number reads an environment variable.
+func number(t *testing.T, name string, fallback uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return fallback
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	require.NoError(t, err, name)
+	return n
+}
+
+// TestSchedule: a seed gives one schedule, different ones differ, the fixed ones
+// together have every kind, and each kind is drawn often enough in many.
+func TestSchedule(t *testing.T) {
+	require.Equal(t, Draw(7, fully), Draw(7, fully))
+	require.NotEqual(t, Draw(7, fully).String(), Draw(8, fully).String())
+	drawn := map[Kind]int{}
+	for _, seed := range fixed {
+		for kind := range Draw(seed, briefly).Drawn() {
+			drawn[kind]++
+		}
+	}
+	for _, kind := range Kinds() {
+		require.NotZero(t, drawn[kind], "%s in none of the fixed seeds", kind)
+	}
+	often := map[Kind]int{}
+	for seed := range uint64(400) {
+		s := Draw(seed, fully)
+		for i, step := range s.Steps {
+			require.Less(t, step.At, s.Length)
+			require.True(t, i == 0 || s.Steps[i-1].At <= step.At)
+		}
+		for kind := range s.Drawn() {
+			often[kind]++
+		}
+	}
+	for _, kind := range Kinds() {
+		require.InDelta(t, 200, often[kind], 60, kind)
+	}
+}
