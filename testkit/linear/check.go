@@ -52,12 +52,12 @@ func check(what string, model porcupine.NondeterministicModel, ops []porcupine.O
 	for _, part := range model.Partition(ops) {
 		alone := model
 		alone.Partition = nil
-		verdict, info := porcupine.CheckOperationsVerbose(alone.ToModel(), part, patience)
-		switch verdict {
+		switch porcupine.CheckOperationsTimeout(alone.ToModel(), part, patience) {
 		case porcupine.Ok:
 		case porcupine.Unknown:
 			return fmt.Errorf("%s: %d operations were not decided in %s", what, len(part), patience)
 		default:
+			_, info := porcupine.CheckOperationsVerbose(alone.ToModel(), part, patience)
 			return fmt.Errorf("%s: not linearizable: %s", what, explain(model, part, info))
 		}
 	}

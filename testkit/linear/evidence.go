@@ -81,7 +81,8 @@ func Journals(journals map[string][]runner.Entry, done func(lease string) bool) 
 
 // Recorded reads what the triggers of testkit/history wrote. Its rows of one role,
 // or of one job, stand in the order of their commits, because each was drawn
-// under the lock that its writer held: so the history has no two operations at a time.
+// under the lock that its writer held: so the history has no two operations at a
+// time. Writes of one owner with nothing between them are one observation.
 func Recorded(ctx context.Context, conn *pgx.Conn) (grants []Grant, leases []Lease, err error) {
 	rows, err := conn.Query(ctx, `SELECT seq, kind, coalesce(substr(role, 6), '0')::int, generation, coalesce(epoch, 0), coalesce(node || '/' || inc, ''),
  coalesce(subject, ''), coalesce(attempt, 0), coalesce(state, '') FROM public.hist WHERE kind IN ('acquire', 'write', 'complete') ORDER BY seq`)
@@ -91,6 +92,7 @@ func Recorded(ctx context.Context, conn *pgx.Conn) (grants []Grant, leases []Lea
 	var seq, generation, epoch int64
 	var kind, owner, job, state string
 	var role, attempt int
+	last := map[fsm.Role]Grant{}
 	_, err = pgx.ForEachRow(rows, []any{&seq, &kind, &role, &generation, &epoch, &owner, &job, &attempt, &state}, func() error {
 		at := Interval{2 * seq, 2*seq + 1}
 		grant := Grant{Interval: at, Kind: Observe, Role: fsm.Role(role), Owner: owner, Generation: fsm.Generation(generation), Epoch: fsm.Epoch(epoch)}
@@ -99,6 +101,7 @@ func Recorded(ctx context.Context, conn *pgx.Conn) (grants []Grant, leases []Lea
 		case kind == "acquire":
 			grant.Kind = Raise
 			grants = append(grants, grant)
+			last[grant.Role] = grant
 			return nil
 		case kind == "complete":
 			lease.Kind = Complete
@@ -107,11 +110,21 @@ func Recorded(ctx context.Context, conn *pgx.Conn) (grants []Grant, leases []Lea
 		case state == "active":
 			lease.Kind = Take
 		}
-		grants, leases = append(grants, grant), append(leases, lease)
+		leases = append(leases, lease)
+		if before, seen := last[grant.Role]; !seen || !same(before, grant) {
+			grants = append(grants, grant)
+			last[grant.Role] = grant
+		}
 		return nil
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the history: %w", err)
 	}
 	return grants, leases, nil
+}
+
+// same reports whether two operations differ in their time only.
+func same(a, b Grant) bool {
+	a.Interval = b.Interval
+	return a == b
 }

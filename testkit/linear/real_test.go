@@ -158,7 +158,7 @@ func TestRecordedRows(t *testing.T) {
 	}
 	g, l, err := Recorded(ctx, conn)
 	require.NoError(t, err)
-	require.Len(t, g, 3+5, "raises, and leases made and expired")
+	require.Len(t, g, 3+3, "each owner raised its fence and then wrote")
 	require.Len(t, l, 6)
 	grants, leases := verdicts()
 	require.NoError(t, grants)

@@ -3,19 +3,21 @@
 package scenario
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/testkit/fleet"
 	"github.com/forgeyard/forgeyard/testkit/history"
+	"github.com/forgeyard/forgeyard/testkit/linear"
 )
 
 // Settle waits until all work is over and checks everything that a user may rely
@@ -34,34 +36,72 @@ func (w *World) Settle(t testing.TB, leases int) fleet.Verdict {
 		r, err := history.Check(ctx, c)
 		require.NoError(t, err)
 		require.NoError(t, r.Err(map[string]int{"acquire": 1, "write": leases, "complete": leases}))
+		w.checkLinear(ctx, t, c)
 	})
 	w.checkAcknowledged(t)
 	w.checkOrder(t)
 	return v
 }
 
-// agentEvents are the agents' own logs as the history takes them.
-func (w *World) agentEvents(t testing.TB) (events []history.AgentEvent) {
+// journals are the agents' own logs, by agent.
+func (w *World) journals(t testing.TB) map[string][]runner.Entry {
 	t.Helper()
+	all := map[string][]runner.Entry{}
 	for _, a := range w.Agents() {
 		in, err := os.Open(a.StartsFile())
 		if errors.Is(err, os.ErrNotExist) {
 			continue // it was never given anything
 		}
 		require.NoError(t, err)
-		lines := bufio.NewScanner(in)
-		for n := int64(1); lines.Scan(); n++ {
+		for lines := json.NewDecoder(in); ; {
 			var e runner.Entry
-			require.NoError(t, json.Unmarshal(lines.Bytes(), &e), a.StartsFile())
+			if err = lines.Decode(&e); err != nil {
+				break
+			}
+			all[a.Name] = append(all[a.Name], e)
+		}
+		require.ErrorIs(t, err, io.EOF, a.StartsFile())
+		require.NoError(t, in.Close())
+	}
+	require.NotEmpty(t, all, "no agent has logged anything")
+	return all
+}
+
+// agentEvents are the journals as the history takes them.
+func (w *World) agentEvents(t testing.TB) (events []history.AgentEvent) {
+	t.Helper()
+	for agent, entries := range w.journals(t) {
+		for n, e := range entries {
 			events = append(events, history.AgentEvent{
-				Agent: a.Name, Lease: e.Lease, Job: e.Job, What: string(e.What), N: n,
+				Agent: agent, Lease: e.Lease, Job: e.Job, What: string(e.What), N: int64(n + 1),
 				Generation: int64(e.Generation), Epoch: int64(e.Epoch), Attempt: e.Attempt,
 			})
 		}
-		require.NoError(t, errors.Join(lines.Err(), in.Close()))
 	}
-	require.NotEmpty(t, events, "no agent has logged anything")
 	return events
+}
+
+// checkLinear holds everything that was recorded of grants and leases against the
+// models: what PostgreSQL wrote, what the daemons traced, what the agents noted.
+func (w *World) checkLinear(ctx context.Context, t testing.TB, c *pgx.Conn) {
+	t.Helper()
+	grants, leases, err := linear.Recorded(ctx, c)
+	require.NoError(t, err)
+	require.NoError(t, linear.Grants(grants), "the fence, as PostgreSQL recorded it")
+	require.NoError(t, linear.Leases(leases), "the leases, as PostgreSQL recorded them")
+	var traced []trace.Event
+	for _, n := range w.Nodes() {
+		traced = append(traced, traceOf(t, n)...)
+	}
+	require.NoError(t, linear.Grants(linear.Raises(traced)), "the fence, as its owners traced it")
+	rows, err := c.Query(ctx, `SELECT id::text FROM forge.leases WHERE state = 'done'`)
+	require.NoError(t, err)
+	done := map[string]bool{}
+	var lease string
+	_, err = pgx.ForEachRow(rows, []any{&lease}, func() error { done[lease] = true; return nil })
+	require.NoError(t, err)
+	held := linear.Journals(w.journals(t), func(lease string) bool { return done[lease] })
+	require.NoError(t, linear.Leases(held), "the leases, as the agents noted them")
 }
 
 // checkAcknowledged requires every job of every run that a daemon acknowledged.

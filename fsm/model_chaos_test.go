@@ -1,0 +1,6 @@
+//go:build chaos
+
+package fsm
+
+// sequences is how many TestReference draws.
+const sequences = 10_000
