@@ -8,7 +8,7 @@ SEED ?=
 FUZZ_TIME ?= 60s
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test lint bench fuzz chaos soak precommit build postgres
+.PHONY: help run demo test lint bench fuzz chaos soak mutants precommit build postgres
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -32,6 +32,7 @@ lint: ## gofmt, vet, staticcheck
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "not gofmt-ed: $$out"; exit 1; }
 	go vet ./...
 	go vet -tags=hashicorpmetrics,chaos ./testkit/chaos
+	go vet -tags=hashicorpmetrics,mutants ./migrations/mutant ./roles/store
 	cd testkit/peers && go vet ./...
 	go tool staticcheck ./...
 
@@ -46,5 +47,8 @@ chaos: build postgres ## faults by seed for CHAOS_MINUTES in all; SEED=n replays
 
 soak: build postgres ## a fleet with few faults for SOAK_MINUTES: what its processes hold must stay flat
 	@FORGEYARD_BIN=$(CURDIR)/$(BIN) .ci/soak $(SOAK_MINUTES)
+
+mutants: postgres ## plants each fault of testkit/mutants and fails unless its test catches it
+	@go run ./testkit/withpg -- go run ./testkit/mutants/kill
 
 precommit: test ## what to run before a commit

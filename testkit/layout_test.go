@@ -77,6 +77,8 @@ func floorOf(t *testing.T, path string) int {
 
 func TestImportsOnlyGoDown(t *testing.T) {
 	mayUseTestkit := module + "/cmd/forgeyard/dev"
+	lowest := module + "/migrations/mutant" // every layer may have the site of a planted fault
+	require.Zero(t, floorOf(t, lowest))
 	for _, p := range productPackages(t) {
 		from := floorOf(t, p.ImportPath)
 		if from < 0 {
@@ -86,6 +88,7 @@ func TestImportsOnlyGoDown(t *testing.T) {
 			if !strings.HasPrefix(imp, module+"/") {
 				continue
 			}
+			require.NotEqual(t, lowest, p.ImportPath, "it imports %s, which could then have no planted fault", imp)
 			to := floorOf(t, imp)
 			if to < 0 {
 				require.Equal(t, mayUseTestkit, p.ImportPath, "%s imports the harness %s", p.ImportPath, imp)

@@ -228,6 +228,7 @@ func TestBarrierBeforeLeadership(t *testing.T) {
 			}
 			return heir != nil
 		})
+		<-time.After(5 * leadershipPoll) // a leader that waited for nothing would count by now
 		_, leads := heir.Leadership()
 		require.False(t, leads, "it leads without its barrier")
 		require.Less(t, heir.View().Index, last)

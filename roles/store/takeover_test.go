@@ -85,7 +85,7 @@ func TestWriteThatWaitsForATakeover(t *testing.T) {
 	}, waitBound, pollEvery, "the write waits for the takeover")
 	require.NoError(t, takeover.Commit(t.Context()))
 	err = <-written
-	require.Equal(t, Lost, Classify(err), "%v", err)
+	require.Equal(t, Lost, Classify(err), "the write ended with %v", err)
 	require.Zero(t, one[int](t, db, "SELECT count(*) FROM work"))
 }
 

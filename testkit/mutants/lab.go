@@ -22,11 +22,13 @@ const Tags = "hashicorpmetrics,mutants"
 // testTimeout ends a test that hangs; a mutant that only makes a test hang has not been caught.
 const testTimeout = 90 * time.Second
 
-// Lab keeps compiled test binaries. It is used by one goroutine.
+// Lab keeps compiled test binaries, and how their tests went without a fault.
+// It is used by one goroutine.
 type Lab struct {
 	root     string            // of the module
 	dir      string            // where the binaries are
 	binaries map[string]string // by package
+	clean    map[Test]Run
 }
 
 // NewLab makes a lab for the module that the working directory is in; binaries go to dir.
@@ -35,7 +37,7 @@ func NewLab(ctx context.Context, dir string) (*Lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the module: %w", err)
 	}
-	return &Lab{root: strings.TrimSpace(string(out)), dir: dir, binaries: map[string]string{}}, nil
+	return &Lab{root: strings.TrimSpace(string(out)), dir: dir, binaries: map[string]string{}, clean: map[Test]Run{}}, nil
 }
 
 // Compile makes the test binary of a package, once, and returns its path.
@@ -60,10 +62,14 @@ func (l *Lab) Try(ctx context.Context, c Case) (Trial, error) {
 	if err != nil {
 		return Trial{}, err
 	}
-	var t Trial
-	if t.Clean, err = l.run(ctx, b, c.Test, ""); err != nil {
-		return t, err
+	clean, known := l.clean[c.Test]
+	if !known {
+		if clean, err = l.run(ctx, b, c.Test, ""); err != nil {
+			return Trial{}, err
+		}
+		l.clean[c.Test] = clean
 	}
+	t := Trial{Clean: clean}
 	if t.Planted, err = l.run(ctx, b, c.Test, c.Mutant); err != nil {
 		return t, err
 	}

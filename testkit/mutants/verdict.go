@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,29 +52,22 @@ func (t Trial) verdict(m mutant.Name) error {
 	return nil
 }
 
-// The first failed assertion: its place, and its text up to the next heading.
+// What a failed assertion prints: where it is, what is wrong, and what the test says to that.
 var (
-	place = regexp.MustCompile(`Error Trace:\s+\S*?([^/\s]+\.go:\d+)`)
-	text  = regexp.MustCompile(`(?s)Error:\s+(.*?)\n\s+(?:Test|Messages|Error Trace):`)
-	words = regexp.MustCompile(`Messages:\s+(.+)`)
+	failure = regexp.MustCompile(`(?s)Error Trace:(.*?)\n\s+Error:\s+(.*?)\n\s+Test:[^\n]*(?:\n\s+Messages:\s+([^\n]*))?`)
+	place   = regexp.MustCompile(`[^/\s]+_test\.go:\d+`)
 )
 
 // Finding is what the first failed assertion said; "" when none failed.
 func (t Trial) Finding() string {
-	at := place.FindStringSubmatchIndex(t.Planted.Output)
-	if at == nil {
+	m := failure.FindStringSubmatch(t.Planted.Output)
+	if m == nil {
 		return ""
 	}
-	rest := t.Planted.Output[at[1]:]
-	says := []string{t.Planted.Output[at[2]:at[3]]}
-	if m := text.FindStringSubmatch(rest); m != nil {
-		says = append(says, strings.Join(strings.Fields(m[1]), " "))
-		block, _, _ := strings.Cut(rest, "\n--- FAIL")
-		if block, _, _ = strings.Cut(block, "Error Trace:"); words.MatchString(block) {
-			says = append(says, words.FindStringSubmatch(block)[1])
-		}
-	}
-	return clip(strings.Join(says, ": "), 140)
+	wrong, _, _ := strings.Cut(strings.Join(strings.Fields(m[2]), " "), " Diff: ")
+	says := []string{strings.Join(place.FindAllString(m[1], -1), " < "), m[3], wrong}
+	says = slices.DeleteFunc(says, func(s string) bool { return s == "" })
+	return clip(strings.Join(says, ": "), 150)
 }
 
 func clip(s string, n int) string {

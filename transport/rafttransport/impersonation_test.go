@@ -72,7 +72,14 @@ func TestSenderImpersonation(t *testing.T) {
 					require.NoError(t, own.Close())
 					require.NoError(t, liar.Close())
 				}()
-				require.Error(t, c(own, raft.ServerID(target.id.String()), h(liar)))
+				called := make(chan error, 1)
+				go func() { called <- c(own, raft.ServerID(target.id.String()), h(liar)) }()
+				select {
+				case err := <-called:
+					require.Error(t, err)
+				case rpc := <-tr.Consumer():
+					require.Failf(t, "raft heard the liar", "%T", rpc.Command)
+				}
 				for _, side := range []*peer{target, liar} {
 					r := heard(t, side)
 					require.Equal(t, transport.CodeIDMismatch, r.err.Code)
