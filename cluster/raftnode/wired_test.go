@@ -23,12 +23,12 @@ import (
 // wires joins the members of a fleet. Use it from the test's goroutine.
 type wires struct {
 	*fleet
-	sim   *netsim.Network
-	ca    *pki.Authority
-	ports map[fsm.NodeID]string
-	open  map[*member]wire
+	sim  *netsim.Network
+	ca   *pki.Authority
+	open map[*member]wire
 
 	mu     sync.Mutex
+	ports  map[fsm.NodeID]string
 	probes int
 }
 
@@ -62,8 +62,17 @@ func wired(t *testing.T, run func(t *testing.T, w *wires)) {
 
 func (w *wires) member() *member {
 	m := w.add()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.ports[m.id] = fmt.Sprintf("10.0.0.%d:7443", len(w.nodes))
 	return m
+}
+
+func (w *wires) find(n fsm.NodeID) (string, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at, ok := w.ports[n]
+	return at, ok
 }
 
 // join adds a learner.
@@ -98,12 +107,11 @@ func (w *wires) plug(m *member) func(*Config) {
 			Admit: func(transport.Peer, transport.Family, string) error { return nil },
 		})
 		require.NoError(w.t, err)
-		find := func(n fsm.NodeID) (string, bool) { at, ok := w.ports[n]; return at, ok }
-		endpoint.SetResolver(find)
+		endpoint.SetResolver(w.find)
 		c.Timers = DefaultTimers()
 		c.Control = endpoint
 		c.Transport = rafttransport.New(rafttransport.Config{Endpoint: endpoint, Self: m.id})
-		c.Early = &early.Outside{Resolve: find, Dial: func(addr string) (net.Conn, error) { return w.sim.Dial(w.probePort(), addr), nil }}
+		c.Early = &early.Outside{Resolve: w.find, Dial: func(addr string) (net.Conn, error) { return w.sim.Dial(w.probePort(), addr), nil }}
 		w.open[m] = wire{conn, endpoint}
 	}
 }

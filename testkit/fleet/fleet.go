@@ -55,6 +55,7 @@ type Fleet struct {
 
 	relay     *Relay
 	router    *router // nil: the relay is between the daemons too
+	refuser   *refuser
 	authority *pki.Authority
 
 	mu      sync.Mutex

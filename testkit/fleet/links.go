@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -143,5 +144,5 @@ func (f *Fleet) closeRouter() error {
 	if f.router == nil {
 		return nil
 	}
-	return f.router.close()
+	return errors.Join(f.refuser.close(), f.router.close())
 }

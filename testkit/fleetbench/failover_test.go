@@ -23,8 +23,11 @@ import (
 )
 
 const (
-	trials     = 20
-	trialBound = time.Minute
+	trials = 20
+	// Between two early elections there is a rest of ten seconds.
+	earlyTrials = 30
+	earlyRest   = 11 * time.Second
+	trialBound  = time.Minute
 	// A trial needs work in the queue at the fault, or there is nothing to lease afterwards.
 	jobsPerTrial = 100
 	jobScript    = "sleep 0.05"
@@ -32,10 +35,10 @@ const (
 
 // startFleet runs a fleet with the shipped timers and no fsync in PostgreSQL;
 // Raft's own log is always synced.
-func startFleet(b *testing.B) *fleet.Fleet { return startFleetOn(b, false) }
+func startFleet(b *testing.B) *fleet.Fleet { return startFleetWith(b, fleet.Options{}) }
 
-// startFleetOn runs a fleet with the shipped timers, on a durable PostgreSQL or on a fast one.
-func startFleetOn(b *testing.B, durable bool) *fleet.Fleet {
+// startFleetWith runs a fleet with the shipped timers and further options.
+func startFleetWith(b *testing.B, o fleet.Options) *fleet.Fleet {
 	b.Helper()
 	bin := os.Getenv("FORGEYARD_BIN")
 	if bin == "" {
@@ -47,7 +50,8 @@ func startFleetOn(b *testing.B, durable bool) *fleet.Fleet {
 	require.NoError(b, err)
 	ctx, cancel := context.WithTimeout(context.Background(), trialBound)
 	defer cancel()
-	f, err := fleet.Start(ctx, fleet.Options{Dir: dir, Binary: bin, Trace: true, Fsync: durable, Env: []string{fleet.CheapJobs}})
+	o.Dir, o.Binary, o.Trace, o.Env = dir, bin, true, append(o.Env, fleet.CheapJobs)
+	f, err := fleet.Start(ctx, o)
 	require.NoError(b, err)
 	b.Cleanup(func() {
 		stop, cancel := context.WithTimeout(context.Background(), trialBound)
@@ -60,21 +64,43 @@ func startFleetOn(b *testing.B, durable bool) *fleet.Fleet {
 
 // BenchmarkFailoverKill ends the scheduler's owner, which leads, with kill -9.
 func BenchmarkFailoverKill(b *testing.B) {
-	failovers(b, func(_ *fleet.Fleet, n *fleet.Node) error { return n.Kill() },
-		func(ctx context.Context, _ *fleet.Fleet, n *fleet.Node) error { return n.Resume(ctx) })
+	failovers(b, startFleet(b), trials, 0, killed, resumed)
+}
+
+func killed(_ *fleet.Fleet, n *fleet.Node) error { return n.Kill() }
+
+func resumed(ctx context.Context, _ *fleet.Fleet, n *fleet.Node) error { return n.Resume(ctx) }
+
+// BenchmarkFailoverEarly is the same with early election on. The daemons have
+// networks of their own: a relay between them would swallow what the kernel says
+// of a dead process's port.
+func BenchmarkFailoverEarly(b *testing.B) {
+	if !fleet.Privileged() {
+		b.Log("not privileged: a relay between the daemons swallows refusals, so the elections wait for the timers")
+	}
+	f := startFleetWith(b, fleet.Options{Namespaces: true, Env: []string{"FORGEYARD_CLUSTER_EARLY_ELECTION=true"}})
+	failovers(b, f, earlyTrials, earlyRest, killed, resumed)
+	early := 0
+	for _, n := range f.Nodes() {
+		text, err := os.ReadFile(n.LogFile())
+		require.NoError(b, err)
+		early += strings.Count(string(text), "campaigning early")
+	}
+	b.Logf("%d early campaigns in %d trials", early, b.N*earlyTrials)
 }
 
 // BenchmarkFailoverCut cuts the owner off from the other daemons; it still reaches PostgreSQL and the agents.
 func BenchmarkFailoverCut(b *testing.B) {
-	failovers(b, func(f *fleet.Fleet, n *fleet.Node) error { return f.Partition(n.Name, false) },
+	failovers(b, startFleet(b), trials, 0, func(f *fleet.Fleet, n *fleet.Node) error { return f.Partition(n.Name, false) },
 		func(_ context.Context, f *fleet.Fleet, n *fleet.Node) error { return f.Heal(n.Name) })
 }
 
-func failovers(b *testing.B, fault func(*fleet.Fleet, *fleet.Node) error, mend func(context.Context, *fleet.Fleet, *fleet.Node) error) {
-	f := startFleet(b)
+// failovers makes so many trials, with a rest before each.
+func failovers(b *testing.B, f *fleet.Fleet, trials int, rest time.Duration, fault func(*fleet.Fleet, *fleet.Node) error, mend func(context.Context, *fleet.Fleet, *fleet.Node) error) {
 	for range b.N {
 		var all []steps
 		for i := range trials {
+			<-time.After(rest)
 			all = append(all, trial(b, f, i, fault, mend))
 		}
 		report(b, all)

@@ -25,7 +25,7 @@ const submissions = 100
 // BenchmarkSubmitToStarted takes three moments of each job after the client began to send it, on a durable PostgreSQL:
 // the daemon's answer, the start that the agent noted, and the job's own first look at the clock.
 func BenchmarkSubmitToStarted(b *testing.B) {
-	f := startFleetOn(b, true)
+	f := startFleetWith(b, fleet.Options{Fsync: true})
 	for range b.N {
 		var answered, started, running []time.Duration
 		began := map[string]time.Time{} // by job
