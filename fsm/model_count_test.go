@@ -3,4 +3,4 @@
 package fsm
 
 // sequences is how many TestReference draws where time is short.
-const sequences = 300
+const sequences = 500
