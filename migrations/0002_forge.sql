@@ -118,7 +118,7 @@ CREATE TABLE forge.leases (
     CONSTRAINT leases_ended CHECK ((ended_at IS NULL) = (state = 'active')),
     CONSTRAINT leases_outcome CHECK ((outcome IS NOT NULL) = (state = 'done')
         AND (outcome IS NULL OR outcome IN ('succeeded', 'failed', 'timeout', 'cancelled', 'error')))
-) WITH (fillfactor = 70);
+) WITH (fillfactor = 50);
 
 -- One active lease a job, whatever else goes wrong (§38): this holds even with fencing off.
 CREATE UNIQUE INDEX leases_one_active ON forge.leases (job_id) WHERE state = 'active';
@@ -135,8 +135,6 @@ CREATE TABLE forge.dispatch (
     generation   bigint NOT NULL DEFAULT coordination.fenced_generation(),
     issued_at    timestamptz NOT NULL DEFAULT coordination.clock(),
     state        text NOT NULL DEFAULT 'open',
-    claimed_by   text,          -- the link that last took it
-    claimed_at   timestamptz,
     delivered_at timestamptz,
     CONSTRAINT dispatch_state CHECK (state IN ('open', 'delivered', 'void')),
     CONSTRAINT dispatch_delivered CHECK (state <> 'delivered' OR delivered_at IS NOT NULL)

@@ -182,7 +182,7 @@ func TestRestartedAgentStartsNothingTwice(t *testing.T) {
 	// The kill took the process between its two last records of the second lease: it had ended well.
 	code := 0
 	appendEntry(t, dir, runner.Entry{What: runner.EntryFinish, Lease: heard, Job: "job", Attempt: 1, Outcome: runner.Succeeded, ExitCode: &code})
-	p.exec(`UPDATE forge.dispatch SET state = 'open', claimed_by = NULL`) // the worst a daemon could do
+	p.exec(`UPDATE forge.dispatch SET state = 'open'`) // the worst a daemon could do
 
 	p.daemon("d1")
 	again := newGate()

@@ -21,6 +21,7 @@ type session struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
+	sent    sentOrders
 	pulse   pulses // of its desk worker
 	drained bool   // what the agent was last told; of Sessions.Run once the session is live
 }

@@ -135,9 +135,11 @@ func (s *Sessions) deliver(ctx context.Context) (idle bool, err error) {
 	s.mu.Lock()
 	byAgent := make(map[string]*session, len(s.live))
 	agents, links := make([]string, 0, len(s.live)), make([]string, 0, len(s.live))
+	var sent orderColumns
 	for id, l := range s.live {
 		byAgent[id] = l
 		agents, links = append(agents, id), append(links, l.id)
+		l.sent.unanswered(time.Now().Add(-s.cfg.Timing.Claim), &sent)
 	}
 	s.mu.Unlock()
 	if len(agents) == 0 {
@@ -148,7 +150,7 @@ func (s *Sessions) deliver(ctx context.Context) (idle bool, err error) {
 	var out []addressed
 	draining := map[string]bool{}
 	err = s.cfg.Store.Batch(ctx, func(b *pgx.Batch) {
-		queueClaims(b, agents, links, s.cfg.Timing.Claim, &out)
+		queueClaims(b, agents, links, sent, &out)
 		queueCancels(b, agents, &out)
 		queueDrains(b, agents, draining)
 	})
@@ -162,6 +164,9 @@ func (s *Sessions) deliver(ctx context.Context) (idle bool, err error) {
 		}
 	}
 	for _, m := range out {
+		if o := m.message.Offer; o != nil {
+			byAgent[m.agent].sent.add(o, time.Now()) // before it can be answered
+		}
 		byAgent[m.agent].post(m.message)
 	}
 	return false, nil

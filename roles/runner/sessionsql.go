@@ -22,7 +22,7 @@ RETURNING drain_requested_at IS NOT NULL`
 // Start on the way: its order is opened again. A lease that another process of
 // the agent accepted is left to run out, unless that agent's journal gives it up.
 const reopenSQL = `
-UPDATE forge.dispatch d SET state = 'open', claimed_by = NULL, claimed_at = NULL
+UPDATE forge.dispatch d SET state = 'open'
   FROM forge.leases l
  WHERE l.agent_id = $1 AND l.state = 'active' AND l.session = $2 AND l.id <> ALL ($3::text[]::uuid[])
    AND d.lease_id = l.id AND d.state = 'delivered'`
@@ -51,25 +51,25 @@ func queueUnlink(b *pgx.Batch, agent, link string) {
 	b.Queue(`UPDATE forge.agents SET link = NULL, node = NULL WHERE id = $1 AND link = $2`, agent, link)
 }
 
-// The epoch is read by the statement that claims the row: a row that a new
-// leader is re-stamping is either skipped or read with the new epoch. SKIP
-// LOCKED also keeps this from waiting, and so from deadlocks. The join on the
-// link keeps a daemon that does not yet know that its agent has moved from
-// claiming anything.
+// The epoch is read by the statement that claims the row, by its lock: a row
+// that a new leader is re-stamping is either skipped or read with the new epoch.
+// SKIP LOCKED also keeps this from waiting, and so from deadlocks. The join on
+// the link keeps a daemon that does not yet know that its agent has moved from
+// claiming anything. An order that was sent under the epoch which it still has,
+// $3 to $5, is left out: that costs the database nothing, a note in the row would cost as much as the order.
 const claimSQL = `
-WITH taken AS (
-  SELECT d.lease_id, a.link
+WITH sent AS MATERIALIZED (
+  SELECT * FROM unnest($3::text[]::uuid[], $4::bigint[], $5::bigint[]) AS s(lease, generation, epoch)), taken AS (
+  SELECT d.lease_id, d.generation, d.epoch
     FROM unnest($1::text[], $2::text[]) AS mine(agent, link)
     JOIN forge.agents a ON a.id = mine.agent AND a.link = mine.link
     JOIN forge.dispatch d ON d.agent_id = a.id AND d.state = 'open'
-   WHERE d.claimed_by IS DISTINCT FROM a.link OR d.claimed_at < (SELECT coordination.clock()) - $3::interval
+   WHERE (d.lease_id, d.generation, d.epoch) NOT IN (SELECT lease, generation, epoch FROM sent)
      FOR UPDATE OF d SKIP LOCKED)
-UPDATE forge.dispatch d SET claimed_by = taken.link, claimed_at = coordination.clock()
-  FROM taken, forge.leases l, forge.jobs j, forge.runs r
- WHERE d.lease_id = taken.lease_id AND l.id = d.lease_id AND l.state IS NOT DISTINCT FROM 'active' AND l.cancel_requested_at IS NULL
-   AND j.id = l.job_id AND r.id = j.run_id
-RETURNING d.agent_id, d.lease_id::text, d.generation, d.epoch, j.run_id, j.id, l.attempt, j.steps, j.env, j.timeout_ms,
-          coalesce('sha256:' || encode(r.source, 'hex'), ''), j.outputs, CASE WHEN j.needs = '{}' THEN '[]' ELSE ` + inputsSQL + ` END`
+SELECT l.agent_id, l.id::text, d.generation, d.epoch, j.run_id, j.id, l.attempt, j.steps, j.env, j.timeout_ms,
+       coalesce('sha256:' || encode(r.source, 'hex'), ''), j.outputs, CASE WHEN j.needs = '{}' THEN '[]' ELSE ` + inputsSQL + ` END
+  FROM taken d JOIN forge.leases l ON l.id = d.lease_id JOIN forge.jobs j ON j.id = l.job_id JOIN forge.runs r ON r.id = j.run_id
+ WHERE l.state IS NOT DISTINCT FROM 'active' AND l.cancel_requested_at IS NULL`
 
 // inputsSQL lists the artifacts of the needs of job j, those of the attempt that succeeded.
 const inputsSQL = `
@@ -78,8 +78,8 @@ const inputsSQL = `
     FROM forge.jobs n JOIN forge.leases nl ON nl.job_id = n.id AND nl.outcome = 'succeeded' JOIN forge.artifacts x ON x.lease_id = nl.id
    WHERE n.run_id = j.run_id AND n.name = ANY (j.needs))`
 
-func queueClaims(b *pgx.Batch, agents, links []string, again time.Duration, out *[]addressed) {
-	b.Queue(claimSQL, agents, links, again).Query(func(rows pgx.Rows) error {
+func queueClaims(b *pgx.Batch, agents, links []string, sent orderColumns, out *[]addressed) {
+	b.Queue(claimSQL, agents, links, orEmpty(sent.leases), orEmpty(sent.generations), orEmpty(sent.epochs)).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			o := &Offer{Role: fsm.SchedulerLeader}
 			var agent string

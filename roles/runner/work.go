@@ -46,13 +46,13 @@ func newWork(batch []said, ttl time.Duration, now time.Time, still time.Duration
 // jobs, orders, agents, each by id, so that none deadlocks with another, nor
 // with the scheduler.
 func (w *work) queue(b *pgx.Batch) {
-	var named, offered leaseArrays
+	var named, accepted leaseArrays
 	for _, s := range w.batch {
 		for _, id := range leasesOf(s.message) {
 			named.add(id, s)
 		}
-		if s.message.Answer != nil {
-			offered.add(s.message.Answer.Lease, s)
+		if a := s.message.Answer; a != nil && a.Verdict == Accepted {
+			accepted.add(a.Lease, s)
 		}
 	}
 	if len(named.ids) > 0 {
@@ -61,9 +61,9 @@ func (w *work) queue(b *pgx.Batch) {
 	w.queueBeats(b)
 	w.queueCompletions(b)
 	w.queueReleases(b)
-	if len(offered.ids) > 0 {
-		b.Queue(lockOrdersSQL, offered.ids, offered.agents)
-		w.queueAnswers(b)
+	if len(accepted.ids) > 0 { // they become the agent process's own for a full time before they may start
+		b.Queue(lockOrdersSQL, accepted.ids, accepted.agents)
+		b.Queue(acceptSQL, accepted.ids, accepted.agents, accepted.links, w.ttl).Query(collectSet(w.granted))
 	}
 	w.queueAgents(b)
 }
@@ -172,27 +172,6 @@ func (w *work) queueReleases(b *pgx.Batch) {
 	})
 }
 
-// queueAnswers makes accepted leases the agent process's own for a full time
-// before they may start, and puts refused orders back.
-func (w *work) queueAnswers(b *pgx.Batch) {
-	var accepted, reread leaseArrays
-	for _, s := range w.batch {
-		switch a := s.message.Answer; {
-		case a == nil:
-		case a.Verdict == Accepted:
-			accepted.add(a.Lease, s)
-		case a.Verdict == Reread:
-			reread.add(a.Lease, s)
-		}
-	}
-	if len(accepted.ids) > 0 {
-		b.Queue(acceptSQL, accepted.ids, accepted.agents, accepted.links, w.ttl).Query(collectSet(w.granted))
-	}
-	if len(reread.ids) > 0 {
-		b.Queue(rereadSQL, reread.ids, reread.agents, reread.links)
-	}
-}
-
 // queueAgents notes who was heard of. A heartbeat over a link that is not the
 // agent's current one tells that the agent has a newer link, here or elsewhere.
 func (w *work) queueAgents(b *pgx.Batch) {
@@ -226,6 +205,9 @@ func (w *work) queueAgents(b *pgx.Batch) {
 // links that the database no longer knows.
 func (w *work) reply() (replaced []*session) {
 	for _, s := range w.batch {
+		if s.message.Answer != nil {
+			s.from.sent.answered(s.message.Answer.Lease)
+		}
 		switch m := s.message; {
 		case m.Answer != nil && m.Answer.Verdict == Accepted:
 			s.from.post(Message{Start: &Start{Lease: m.Answer.Lease, Granted: w.granted[m.Answer.Lease]}})

@@ -37,11 +37,6 @@ WITH m AS MATERIALIZED (
     FROM mine WHERE d.lease_id = mine.id AND d.state IS NOT DISTINCT FROM 'open')
 SELECT id::text FROM mine WHERE granted`
 
-const rereadSQL = `
-UPDATE forge.dispatch d SET claimed_by = NULL, claimed_at = NULL
-  FROM unnest($1::text[]::uuid[], $2::text[], $3::text[]) AS m(id, agent, link)
- WHERE d.lease_id = m.id AND d.agent_id = m.agent AND d.state IS NOT DISTINCT FROM 'open' AND d.claimed_by = m.link`
-
 // againSQL tells whether a failed attempt of job j, which ended as e, is
 // repeated: after 1 s, and twice as long each further time, up to 60 s.
 const againSQL = `(e.outcome IN ('failed', 'timeout', 'error') AND j.failures < j.retries AND j.attempt < j.attempt_limit AND j.cancel_requested_at IS NULL)`
@@ -50,8 +45,8 @@ const againSQL = `(e.outcome IN ('failed', 'timeout', 'error') AND j.failures < 
 // whichever daemon the agent reports to (§77); a repeated one finds it done and
 // is accepted again. In the same statement the jobs that need the ended ones
 // learn of it: how many of their needs are left, or (-1) that one will never
-// succeed. They are locked in id order; a job that is leased is locked by nobody
-// who waits for one that is blocked, and so the two classes cannot deadlock.
+// succeed. They are locked in id order, and nobody but completions, each of
+// which ends other jobs, waits for a job with another in its hands.
 const completeSQL = `
 WITH m AS MATERIALIZED (
   SELECT m.*, l.state AS was

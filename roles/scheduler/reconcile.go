@@ -27,8 +27,7 @@ WITH stale AS (
   SELECT d.lease_id FROM forge.dispatch d
    WHERE d.state = 'open' AND (d.generation, d.epoch) <> (coordination.fenced_generation(), coordination.fenced_epoch())
    ORDER BY d.lease_id FOR UPDATE` + held + `)
-UPDATE forge.dispatch d SET epoch = coordination.fenced_epoch(), generation = coordination.fenced_generation(),
-       claimed_by = NULL, claimed_at = NULL
+UPDATE forge.dispatch d SET epoch = coordination.fenced_epoch(), generation = coordination.fenced_generation()
   FROM stale WHERE d.lease_id = stale.lease_id`
 }
 

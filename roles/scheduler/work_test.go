@@ -145,7 +145,7 @@ func TestDispatchIdempotent(t *testing.T) {
 	}
 	p.exec(`UPDATE forge.jobs SET state = 'leased', finished_at = NULL`)
 	p.exec(`UPDATE forge.leases SET state = 'active', ended_at = NULL, outcome = NULL`)
-	p.exec(`UPDATE forge.dispatch SET state = 'open', claimed_by = NULL, delivered_at = NULL`)
+	p.exec(`UPDATE forge.dispatch SET state = 'open', delivered_at = NULL`)
 	for _, table := range []string{"jobs", "leases", "dispatch"} {
 		p.exec(`ALTER TABLE forge.` + table + ` ENABLE TRIGGER USER`)
 	}
