@@ -150,7 +150,7 @@ func quantile(v []float64, q float64) float64 {
 func BenchmarkRaise(b *testing.B) {
 	for _, n := range []int{8, 32} {
 		b.Run(fmt.Sprintf("writers=%d", n), func(b *testing.B) {
-			const trials = 100
+			const trials = 500
 			s := durable(b, n)
 			require.NoError(b, s.raise(b.Context(), at(1, "a")))
 			var epoch, wrote atomic.Int64
