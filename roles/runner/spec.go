@@ -17,6 +17,7 @@ import (
 // Bounds of a run specification. All sizes are in bytes.
 const (
 	MaxJobs           = 2000
+	MaxRunBytes       = 8 << 20 // all texts of a run together, with textCost for each
 	MaxName           = 128
 	MaxSteps          = 64
 	MaxArguments      = 256      // of a step
@@ -134,7 +135,40 @@ func (s RunSpec) Validate() error {
 		}
 		seen[j.Name] = i
 	}
+	if n := s.size(); n > MaxRunBytes {
+		return fmt.Errorf("jobs: their steps, variables, labels, needs and outputs together are %d bytes, more than %d", n, MaxRunBytes)
+	}
 	return s.validateNeeds(seen)
+}
+
+// textCost is what a text costs beside its bytes wherever a run is stored, sent or shown.
+const textCost = 8
+
+// size is what all jobs together take, however they share it out: each bound of a
+// job times MaxJobs would be hundreds of megabytes, which every reading of the run moves.
+func (s RunSpec) size() (n int) {
+	add := func(texts ...string) {
+		for _, t := range texts {
+			n += len(t) + textCost
+		}
+	}
+	for _, j := range s.Jobs {
+		add(j.Name)
+		add(j.Argv...)
+		for _, st := range j.Steps {
+			add(st.Name)
+			add(st.Argv...)
+		}
+		for k, v := range j.Env {
+			add(k, v)
+		}
+		add(j.Labels...)
+		add(j.Needs...)
+		for _, o := range j.Outputs {
+			add(o.Name, o.Path)
+		}
+	}
+	return n
 }
 
 func (j JobSpec) validate() error {
