@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/forgeyard/forgeyard/cluster/health"
@@ -54,7 +55,7 @@ func (f *Fleet) startOtherNodes(ctx context.Context) error {
 
 func (f *Fleet) startJoiner(ctx context.Context, n *Node) error {
 	var added membership.Added
-	if err := f.nodes[0].call(ctx, http.MethodPost, "/v1/cluster/add", membership.AddRequest{Node: n.ID, Name: n.Name}, &added); err != nil {
+	if err := f.nodes[0].insist(ctx, "/v1/cluster/add", membership.AddRequest{Node: n.ID, Name: n.Name}, &added); err != nil {
 		return fmt.Errorf("token for %s: %w", n.Name, err)
 	}
 	token := filepath.Join(n.dir, "join-token")
@@ -75,7 +76,23 @@ func (f *Fleet) promote(ctx context.Context, n *Node) error {
 	}); err != nil {
 		return err
 	}
-	return f.nodes[0].call(ctx, http.MethodPost, "/v1/cluster/promote", membership.PromoteRequest{Node: n.Name}, nil)
+	return f.nodes[0].insist(ctx, "/v1/cluster/promote", membership.PromoteRequest{Node: n.Name}, nil)
+}
+
+// insist posts again while the daemon says that nothing happened and that it may
+// yet: on a starved machine the one voter may lose its majority for a moment.
+func (n *Node) insist(ctx context.Context, path string, req, resp any) error {
+	for {
+		err := n.call(ctx, http.MethodPost, path, req, resp)
+		if err == nil || !strings.Contains(err.Error(), `"retryable":true,"outcome_unknown":false`) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // waitRoles returns once every role that some daemon can run is active.
