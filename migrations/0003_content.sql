@@ -28,6 +28,12 @@ CREATE TABLE forge.artifacts (
 CREATE INDEX artifacts_run ON forge.artifacts (run_id);
 CREATE INDEX artifacts_job ON forge.artifacts (job_id); -- or each pruned job would read the table
 
+-- Whether a digest is still named, asked once more before its blob is deleted. Of a digest only equality is asked, and a
+-- hash index of it is a quarter of the size of an ordered one.
+CREATE INDEX runs_source ON forge.runs USING hash (source) WHERE source IS NOT NULL;
+CREATE INDEX artifacts_digest ON forge.artifacts USING hash (digest);
+CREATE INDEX log_chunks_digest ON forge.log_chunks USING hash (digest);
+
 -- What each finished collection of garbage found and did.
 CREATE TABLE forge.collections (
     at     timestamptz PRIMARY KEY DEFAULT coordination.clock(),
@@ -72,12 +78,15 @@ GRANT SELECT ON forge.outbox_floor TO forgeyard_app;
 -- What the committed view has shown: leaders, role owners, members, exclusive operations. Projected by whichever node
 -- leads; the id is made from the fact itself, so that it is told once however many leaders see it.
 CREATE TABLE coordination.events (
-    id     text COLLATE "C" PRIMARY KEY CHECK (length(id) <= 128),
-    at     timestamptz NOT NULL DEFAULT coordination.clock(),
-    kind   text NOT NULL CHECK (length(kind) BETWEEN 1 AND 64),
-    data   jsonb NOT NULL
+    id      text COLLATE "C" PRIMARY KEY CHECK (length(id) <= 128),
+    at      timestamptz NOT NULL DEFAULT coordination.clock(),
+    kind    text NOT NULL CHECK (length(kind) BETWEEN 1 AND 64),
+    data    jsonb NOT NULL,
+    seen_at timestamptz NOT NULL DEFAULT coordination.clock() -- the view showed it about then; what it still shows is kept, or it would be told again
 );
+CREATE INDEX events_seen ON coordination.events (seen_at);
 GRANT SELECT, INSERT ON coordination.events TO forgeyard_app;
+GRANT UPDATE (seen_at) ON coordination.events TO forgeyard_app;
 
 -- Every change of a job's state is an event, whoever makes it: by trigger, so that none can be forgotten.
 -- +goose StatementBegin
@@ -110,7 +119,8 @@ CREATE TRIGGER jobs_moved AFTER UPDATE ON forge.jobs REFERENCING OLD TABLE AS wa
 GRANT SELECT, INSERT ON forge.log_chunks, forge.artifacts, forge.outbox TO forgeyard_app;
 
 -- Retention: the scheduler's leader deletes what has ended long ago, in bounded batches.
-GRANT DELETE ON forge.log_chunks, forge.artifacts, forge.outbox, forge.dispatch, forge.leases, forge.jobs, forge.runs TO forgeyard_app;
+GRANT DELETE ON forge.log_chunks, forge.artifacts, forge.outbox, forge.dispatch, forge.leases, forge.jobs, forge.runs,
+    forge.collections, coordination.events TO forgeyard_app;
 CREATE TRIGGER runs_pruned BEFORE DELETE ON forge.runs FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
 CREATE TRIGGER jobs_pruned BEFORE DELETE ON forge.jobs FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
 CREATE TRIGGER leases_pruned BEFORE DELETE ON forge.leases FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
@@ -118,3 +128,16 @@ CREATE TRIGGER dispatch_pruned BEFORE DELETE ON forge.dispatch FOR EACH STATEMEN
 CREATE TRIGGER outbox_pruned BEFORE DELETE ON forge.outbox FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
 CREATE TRIGGER artifacts_pruned BEFORE DELETE ON forge.artifacts FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
 CREATE TRIGGER log_chunks_pruned BEFORE DELETE ON forge.log_chunks FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
+CREATE TRIGGER collections_pruned BEFORE DELETE ON forge.collections FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
+CREATE TRIGGER events_pruned BEFORE DELETE ON coordination.events FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
+
+-- What retention has removed so far. Leader-owned.
+CREATE TABLE forge.retention (
+    one       boolean PRIMARY KEY DEFAULT true CHECK (one),
+    removed   jsonb NOT NULL DEFAULT '{}', -- rows by table
+    passed_at timestamptz                  -- when a pass last found nothing more to remove; NULL: never
+);
+INSERT INTO forge.retention DEFAULT VALUES;
+CREATE TRIGGER retention_leader_columns BEFORE INSERT OR UPDATE ON forge.retention
+    FOR EACH STATEMENT EXECUTE FUNCTION coordination.require_fence('1');
+GRANT SELECT, UPDATE ON forge.retention TO forgeyard_app;

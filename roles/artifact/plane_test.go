@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -137,4 +138,19 @@ func (l *losing) Batch(ctx context.Context, fill func(*pgx.Batch)) error {
 		return store.ErrUnknown
 	}
 	return err
+}
+
+// TestDigestsAreLookedUp: neither a sweep nor anything else reads a whole table to learn whether a digest is named.
+func TestDigestsAreLookedUp(t *testing.T) {
+	p := newPlane(t)
+	p.exec(`SET enable_seqscan = off`) // as the sessions of daemons have it
+	rows, err := p.super.Query(t.Context(), `EXPLAIN `+unreferencedSQL, [][]byte{make([]byte, 32)})
+	require.NoError(t, err)
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	text := strings.Join(plan, "\n")
+	for _, index := range []string{"runs_source", "artifacts_digest", "log_chunks_digest"} {
+		require.Contains(t, text, index)
+	}
+	require.NotContains(t, text, "Seq Scan")
 }

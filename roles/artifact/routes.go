@@ -22,6 +22,15 @@ type Collection struct {
 	Node       string    `json:"node,omitempty"`    // which made it
 	Finished   time.Time `json:"finished,omitzero"` // by the database's clock; zero for a dry run
 	Last       *Report   `json:"last,omitempty"`    // the last one of the fleet that ended; absent when there was none
+
+	Retention *Retention `json:"retention,omitempty"` // only GET tells it
+}
+
+// Retention is what left the database because it ended long ago. Blobs that
+// these rows named are garbage then.
+type Retention struct {
+	Removed map[string]int64 `json:"removed"`             // rows so far, by table
+	Passed  *time.Time       `json:"passed_at,omitempty"` // when nothing more was left to remove, by the database's clock
 }
 
 // CollectRequest is the body of POST /v1/gc.
@@ -47,10 +56,12 @@ func (c *Collector) serveLast(w http.ResponseWriter, r *http.Request) {
 	access.WriteJSON(w, http.StatusOK, d)
 }
 
-// Last is the last collection of the fleet that ended and was no dry run.
+// Last is the last collection of the fleet that ended and was no dry run, and
+// what retention has done so far.
 func (c *Collector) Last(ctx context.Context) (Collection, error) {
 	d := Collection{APIVersion: "forgeyard.dev/v1", Kind: "Collection"}
 	var report []byte
+	var kept Retention
 	err := c.cfg.DB.Batch(ctx, func(b *pgx.Batch) {
 		b.Queue(`SELECT at, node, report FROM forge.collections ORDER BY at DESC LIMIT 1`).QueryRow(func(row pgx.Row) error {
 			err := row.Scan(&d.Finished, &d.Node, &report)
@@ -59,7 +70,9 @@ func (c *Collector) Last(ctx context.Context) (Collection, error) {
 			}
 			return err
 		})
+		b.Queue(`SELECT removed, passed_at FROM forge.retention`).QueryRow(func(row pgx.Row) error { return row.Scan(&kept.Removed, &kept.Passed) })
 	})
+	d.Retention = &kept
 	if err == nil && report != nil {
 		err = json.Unmarshal(report, &d.Last)
 	}

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,8 +16,10 @@ import (
 	"github.com/forgeyard/forgeyard/cluster"
 )
 
-// reloadEvery covers lost hints of view changes.
-const reloadEvery = 5 * time.Second
+const (
+	reloadEvery = 5 * time.Second // covers lost hints of view changes
+	seenEvery   = time.Hour       // how often what the view still shows is noted, so that retention keeps it
+)
 
 // Views is what the projector needs of the coordination backend.
 type Views interface {
@@ -35,6 +39,7 @@ type Projector struct {
 	bus   *Bus
 	log   *slog.Logger
 	told  map[string]bool // of the current view, already in the database
+	seen  time.Time       // when all of it was last noted as still shown
 }
 
 // NewProjector makes a projector; Run it.
@@ -75,6 +80,10 @@ WITH fresh AS (
   ON CONFLICT (id) DO NOTHING RETURNING id, kind, data)
 INSERT INTO forge.outbox (kind, data) SELECT kind, data FROM fresh ORDER BY id`
 
+// All that the view shows is noted at one moment: the newest seen_at of the
+// table is theirs, and no other row's.
+const seenSQL = `UPDATE coordination.events SET seen_at = (SELECT coordination.clock()) WHERE id = ANY ($1)`
+
 // fact is one thing that a view shows.
 type fact struct {
 	ID   string         `json:"id"`
@@ -92,15 +101,29 @@ func (p *Projector) project(ctx context.Context, v cluster.View) error {
 			fresh = append(fresh, f)
 		}
 	}
-	if len(fresh) > 0 {
+	due := time.Since(p.seen) >= seenEvery
+	if len(fresh) > 0 || due {
 		rows, err := json.Marshal(fresh)
 		if err != nil {
 			return fmt.Errorf("encode events: %w", err)
 		}
-		if err := p.db.Batch(ctx, func(b *pgx.Batch) { b.Queue(projectSQL, rows) }); err != nil {
+		err = p.db.Batch(ctx, func(b *pgx.Batch) {
+			if len(fresh) > 0 {
+				b.Queue(projectSQL, rows)
+			}
+			if due {
+				b.Queue(seenSQL, slices.Collect(maps.Keys(told)))
+			}
+		})
+		if err != nil {
 			return fmt.Errorf("project the view: %w", err)
 		}
-		p.bus.Notify(Happens)
+		if len(fresh) > 0 {
+			p.bus.Notify(Happens)
+		}
+		if due {
+			p.seen = time.Now()
+		}
 	}
 	p.told = told
 	return nil

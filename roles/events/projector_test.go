@@ -81,3 +81,38 @@ func TestProjectedOnce(t *testing.T) {
 	n, outbox := count()
 	require.Equal(t, n, outbox, "one event for each fact")
 }
+
+// TestStillShown: what the view shows when a leader begins to look is noted as
+// seen, all at one moment, so that retention never takes it; what it does not show is left.
+func TestStillShown(t *testing.T) {
+	p := newPlane(t)
+	node := cluster.NewNodeID()
+	shown := cluster.View{View: fsm.View{
+		ClusterID: cluster.NewClusterID(), Generation: 1, Leader: node, LeaderEpoch: fsm.LeaderEpoch{Term: 3, Epoch: 7},
+		Roles: []fsm.RoleGrant{{Role: fsm.SchedulerLeader, Epoch: 8, Owner: node}},
+	}}
+	run := func(then func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan error, 1)
+		v := &views{hint: make(chan struct{}), view: shown}
+		go func() { over <- events.NewProjector(v, p.store, events.NewBus(), nil).Run(ctx) }()
+		then()
+		cancel()
+		require.NoError(t, <-over)
+	}
+	is := func(sql string) func() {
+		return func() {
+			require.Eventually(t, func() bool {
+				var ok bool
+				require.NoError(t, p.super.QueryRow(t.Context(), sql).Scan(&ok))
+				return ok
+			}, soon, time.Millisecond)
+		}
+	}
+	run(is(`SELECT count(*) = 2 FROM coordination.events`))
+	_, err := p.super.Exec(t.Context(), `UPDATE coordination.events SET seen_at = seen_at - interval '1 y'`)
+	require.NoError(t, err)
+	shown.Roles[0].Epoch = 9
+	run(is(`SELECT count(*) = 2 AND count(DISTINCT seen_at) = 1 FROM coordination.events WHERE seen_at > coordination.clock() - interval '1 h'`))
+	is(`SELECT count(*) = 3 AND min(id) FILTER (WHERE seen_at < coordination.clock() - interval '1 h') = 'grant/1/8' FROM coordination.events`)()
+}

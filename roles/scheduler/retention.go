@@ -5,6 +5,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,8 @@ type Retention struct {
 	Artifacts time.Duration // as Runs; what a finished run kept, when that is to go earlier
 	Dispatch  time.Duration // 1 h; orders that were delivered or void and whose lease has ended
 	Outbox    time.Duration // 3 d; events
+	Facts     time.Duration // 30 d; what the cluster's view showed and shows no more, so that no event of it is told twice
+	Garbage   time.Duration // 30 d; reports of collections of garbage, but for the last one
 	Every     time.Duration // 1 min; between two passes
 	Pause     time.Duration // 200 ms; between two batches of a pass
 	Batch     int           // 1000; most rows of a table, but for the jobs of one run, in one transaction
@@ -32,7 +35,8 @@ func (r Retention) withDefaults() Retention {
 		v *time.Duration
 		d time.Duration
 	}{
-		{&r.Runs, 30 * day}, {&r.Dispatch, time.Hour}, {&r.Outbox, 3 * day}, {&r.Every, time.Minute}, {&r.Pause, 200 * time.Millisecond},
+		{&r.Runs, 30 * day}, {&r.Dispatch, time.Hour}, {&r.Outbox, 3 * day}, {&r.Facts, 30 * day}, {&r.Garbage, 30 * day},
+		{&r.Every, time.Minute}, {&r.Pause, 200 * time.Millisecond},
 	} {
 		if *d.v <= 0 {
 			*d.v = d.d
@@ -50,16 +54,17 @@ func (r Retention) withDefaults() Retention {
 	return r
 }
 
-// Pruned counts the rows that this process removed as the leader, since it started.
-type Pruned struct {
-	Runs      int64     `json:"runs"`
-	Jobs      int64     `json:"jobs"`
-	Leases    int64     `json:"leases"`
-	Dispatch  int64     `json:"dispatch"`
-	Outbox    int64     `json:"outbox"`
-	LogChunks int64     `json:"log_chunks"`
-	Artifacts int64     `json:"artifacts"`
-	LastPass  time.Time `json:"last_pass"` // when a pass last found nothing more to remove; zero: never
+// removed counts rows by table.
+type removed struct {
+	Runs      int64 `json:"runs"`
+	Jobs      int64 `json:"jobs"`
+	Leases    int64 `json:"leases"`
+	Dispatch  int64 `json:"dispatch"`
+	Outbox    int64 `json:"outbox"`
+	LogChunks int64 `json:"log_chunks"`
+	Artifacts int64 `json:"artifacts"`
+	Facts     int64 `json:"events"`
+	Garbage   int64 `json:"collections"`
 }
 
 // The ids of runs rise with time and those of leases in the order of their
@@ -98,6 +103,17 @@ DELETE FROM forge.outbox o USING (
    WHERE old) old
  WHERE o.xid = old.xid AND o.seq = old.seq`
 
+// What the view showed when all of it was last noted has the newest time, however long ago that was.
+const oldFactsSQL = `
+DELETE FROM coordination.events e USING (
+  SELECT id FROM coordination.events WHERE seen_at < (SELECT max(seen_at) FROM coordination.events) - $1::interval ORDER BY seen_at LIMIT $2::bigint) old
+ WHERE e.id = old.id`
+
+const oldGarbageSQL = `
+DELETE FROM forge.collections c USING (
+  SELECT at FROM forge.collections WHERE at < (SELECT least(max(at), coordination.clock() - $1::interval) FROM forge.collections) ORDER BY at LIMIT $2::bigint) old
+ WHERE c.at = old.at`
+
 // A live job may need what another of its run kept, so only what belongs to a
 // run without one goes.
 const oldContentSQL = `
@@ -109,18 +125,13 @@ DELETE FROM forge.%[1]s c USING (
    ORDER BY o.lease_id LIMIT $2::bigint) old
  WHERE c.lease_id = old.lease_id AND c.%[2]s = old.%[2]s`
 
-// Pruned returns what this process has removed; the zero value on a daemon that never led.
-func (s *Scheduler) Pruned() Pruned {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.pruned
-}
-
 // prune is the loop's step: one batch of everything, and at once the next one after a pause as long as one was full.
 func (s *Scheduler) prune(ctx context.Context, g cluster.RoleGuard) (time.Duration, error) {
 	r := s.cfg.Retention
 	var runs []string
+	var sum removed
 	err := s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) {
+		b.Queue(`SELECT removed FROM forge.retention`).QueryRow(func(row pgx.Row) error { return row.Scan(&sum) })
 		b.Queue(oldRunsSQL, r.Runs, r.Batch, look*r.Batch).Query(func(rows pgx.Rows) (err error) {
 			runs, err = pgx.CollectRows(rows, pgx.RowTo[string])
 			return err
@@ -129,7 +140,7 @@ func (s *Scheduler) prune(ctx context.Context, g cluster.RoleGuard) (time.Durati
 	if err != nil {
 		return 0, fmt.Errorf("find old runs: %w", err)
 	}
-	var n Pruned
+	var n removed
 	var logs, kept int64
 	if len(runs) > 0 { // logs first, for they have by far the most rows
 		chunks := int64(look * r.Batch)
@@ -138,8 +149,7 @@ func (s *Scheduler) prune(ctx context.Context, g cluster.RoleGuard) (time.Durati
 			return 0, fmt.Errorf("prune logs: %w", err)
 		}
 		if n.LogChunks == chunks {
-			s.note(n, false)
-			return r.Pause, nil
+			return r.Pause, s.note(ctx, g, sum, n, false)
 		}
 	}
 	err = s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) {
@@ -148,6 +158,8 @@ func (s *Scheduler) prune(ctx context.Context, g cluster.RoleGuard) (time.Durati
 		}
 		b.Queue(oldDispatchSQL, r.Dispatch, r.Batch, look*r.Batch).Exec(add(&n.Dispatch))
 		b.Queue(oldOutboxSQL, r.Outbox, r.Batch).Exec(affected(&n.Outbox))
+		b.Queue(oldFactsSQL, r.Facts, r.Batch).Exec(affected(&n.Facts))
+		b.Queue(oldGarbageSQL, r.Garbage, r.Batch).Exec(affected(&n.Garbage))
 		if r.Logs < r.Runs {
 			b.Queue(fmt.Sprintf(oldContentSQL, "log_chunks", "start"), r.Logs, r.Batch, look*r.Batch).Exec(affected(&logs))
 		}
@@ -159,13 +171,12 @@ func (s *Scheduler) prune(ctx context.Context, g cluster.RoleGuard) (time.Durati
 		return 0, fmt.Errorf("prune: %w", err)
 	}
 	full := int64(r.Batch)
-	again := len(runs) > 0 || n.Dispatch == full || n.Outbox == full || logs == full || kept == full
+	again := len(runs) > 0 || slices.Contains([]int64{n.Dispatch, n.Outbox, n.Facts, n.Garbage, logs, kept}, full)
 	n.LogChunks, n.Artifacts = n.LogChunks+logs, n.Artifacts+kept
-	s.note(n, !again)
 	if again {
-		return r.Pause, nil
+		return r.Pause, s.note(ctx, g, sum, n, false)
 	}
-	return r.Every, nil
+	return r.Every, s.note(ctx, g, sum, n, true)
 }
 
 const chunksSQL = `
@@ -177,7 +188,7 @@ DELETE FROM forge.log_chunks c USING (
 
 // queuePrunedRuns removes runs that have ended, with everything that hangs on
 // them. Nothing joins an ended run any more, so what was found still holds.
-func queuePrunedRuns(b *pgx.Batch, runs []string, n *Pruned) {
+func queuePrunedRuns(b *pgx.Batch, runs []string, n *removed) {
 	const leases = `SELECT l.id FROM forge.leases l JOIN forge.jobs j ON j.id = l.job_id WHERE j.run_id = ANY ($1)`
 	b.Queue(`DELETE FROM forge.artifacts WHERE run_id = ANY ($1)`, runs).Exec(affected(&n.Artifacts))
 	b.Queue(`DELETE FROM forge.dispatch WHERE lease_id IN (`+leases+`)`, runs).Exec(add(&n.Dispatch))
@@ -193,23 +204,26 @@ func add(sum *int64) func(pgconn.CommandTag) error {
 	}
 }
 
-// note adds a batch to the sums.
-func (s *Scheduler) note(n Pruned, done bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// note adds a batch to the sums, which every daemon shows with the collection of garbage.
+func (s *Scheduler) note(ctx context.Context, g cluster.RoleGuard, sum, n removed, done bool) error {
 	for _, c := range []struct {
 		sum   *int64
 		n     int64
 		table string
 	}{
-		{&s.pruned.Runs, n.Runs, "runs"}, {&s.pruned.Jobs, n.Jobs, "jobs"}, {&s.pruned.Leases, n.Leases, "leases"},
-		{&s.pruned.Dispatch, n.Dispatch, "dispatch"}, {&s.pruned.Outbox, n.Outbox, "outbox"},
-		{&s.pruned.LogChunks, n.LogChunks, "log_chunks"}, {&s.pruned.Artifacts, n.Artifacts, "artifacts"},
+		{&sum.Runs, n.Runs, "runs"}, {&sum.Jobs, n.Jobs, "jobs"}, {&sum.Leases, n.Leases, "leases"},
+		{&sum.Dispatch, n.Dispatch, "dispatch"}, {&sum.Outbox, n.Outbox, "outbox"},
+		{&sum.LogChunks, n.LogChunks, "log_chunks"}, {&sum.Artifacts, n.Artifacts, "artifacts"},
+		{&sum.Facts, n.Facts, "events"}, {&sum.Garbage, n.Garbage, "collections"},
 	} {
 		*c.sum += c.n
 		s.meter.pruned.WithLabelValues(c.table).Add(float64(c.n))
 	}
-	if done {
-		s.pruned.LastPass = time.Now()
+	err := s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) {
+		b.Queue(`UPDATE forge.retention SET removed = $1::jsonb, passed_at = CASE WHEN $2 THEN coordination.clock() ELSE passed_at END`, sum, done)
+	})
+	if err != nil {
+		return fmt.Errorf("note what was pruned: %w", err)
 	}
+	return nil
 }

@@ -78,7 +78,6 @@ type Scheduler struct {
 
 	mu     sync.Mutex
 	ledger *ledger // of the latest epoch
-	pruned Pruned
 }
 
 // New makes a scheduler; its loops run only under a guard.

@@ -3,7 +3,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,7 +33,7 @@ func (a *app) gcCommand() *cobra.Command {
 
 func (a *app) gcStatusCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "status", Short: "Show the last collection of the fleet", Args: args(0, 0, "no arguments"),
+		Use: "status", Short: "Show the last collection of the fleet, and the rows that retention removed", Args: args(0, 0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			var d artifact.Collection
 			if err := a.get(c.Context(), gcPath, &d); err != nil {
@@ -64,28 +69,50 @@ func (a *app) gcRunCommand() *cobra.Command {
 
 func gcResult(d artifact.Collection, node string) result {
 	return result{doc: d, names: []string{"gc/last"}, draw: func(p *painter) {
-		r := d.Last
-		if r == nil {
-			p.line("no collection is known here; start one: forgeyard gc run --dry-run")
-			return
-		}
-		verb := "deleted"
-		if r.DryRun {
-			verb = "would delete"
-		}
-		n := r.Deleted
-		if r.DryRun {
-			n = r.Garbage
-		}
-		p.line("%s %d of %d blobs, %s of %s", verb, n, r.Blobs, bytesText(r.Reclaimed), bytesText(r.Bytes))
-		if node != "" {
-			p.line("  made by     %s", node)
-		}
-		p.line("  began       %s", stamp(r.At))
-		if !d.Finished.IsZero() {
-			p.line("  ended       %s", stamp(d.Finished))
-		}
-		p.line("  garbage     %d blobs that nothing names and that are past the grace period", r.Garbage)
-		p.line("  leftovers   %d of interrupted calls", r.Leftovers)
+		drawCollection(p, d, node)
+		drawRetention(p, d.Retention)
 	}}
+}
+
+func drawCollection(p *painter, d artifact.Collection, node string) {
+	r := d.Last
+	if r == nil {
+		p.line("no collection is known here; start one: forgeyard gc run --dry-run")
+		return
+	}
+	verb := "deleted"
+	if r.DryRun {
+		verb = "would delete"
+	}
+	n := r.Deleted
+	if r.DryRun {
+		n = r.Garbage
+	}
+	p.line("%s %d of %d blobs, %s of %s", verb, n, r.Blobs, bytesText(r.Reclaimed), bytesText(r.Bytes))
+	if node != "" {
+		p.line("  made by     %s", node)
+	}
+	p.line("  began       %s", stamp(r.At))
+	if !d.Finished.IsZero() {
+		p.line("  ended       %s", stamp(d.Finished))
+	}
+	p.line("  garbage     %d blobs that nothing names and that are past the grace period", r.Garbage)
+	p.line("  leftovers   %d of interrupted calls", r.Leftovers)
+}
+
+// drawRetention tells how many rows left the database; tables that lost none are left out.
+func drawRetention(p *painter, r *artifact.Retention) {
+	if r == nil {
+		return
+	}
+	var parts []string
+	for _, table := range slices.Sorted(maps.Keys(r.Removed)) {
+		if n := r.Removed[table]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, table))
+		}
+	}
+	p.line("retention removed %s", cmp.Or(strings.Join(parts, ", "), "no rows yet"))
+	if r.Passed != nil {
+		p.line("  last pass   %s", stamp(*r.Passed))
+	}
 }

@@ -65,9 +65,10 @@ func agents() []runner.AgentInfo {
 
 func queues() scheduler.QueuesDocument {
 	return scheduler.QueuesDocument{APIVersion: apiVersion, Kind: "QueueList", Survey: scheduler.Survey{
-		Depth: 42, OldestWait: runner.Duration(250 * time.Second), Active: 3,
-		Queues: []scheduler.QueueDepth{{Queue: "nightly", Depth: 40, OldestWait: runner.Duration(250 * time.Second)}, {Queue: "default", Depth: 2, OldestWait: runner.Duration(3 * time.Second)}},
-		Labels: []scheduler.LabelDepth{{Labels: []string{}, Depth: 41, OldestWait: runner.Duration(250 * time.Second), Agents: 2, Free: 1}, {Labels: []string{"gpu"}, Depth: 1, OldestWait: runner.Duration(3 * time.Second)}},
+		Depth: 51, OldestWait: runner.Duration(250 * time.Second), Active: 3,
+		Queues:     []scheduler.QueueDepth{{Queue: "nightly", Depth: 40, OldestWait: runner.Duration(250 * time.Second)}, {Queue: "default", Depth: 11, OldestWait: runner.Duration(3 * time.Second)}},
+		Labels:     []scheduler.LabelDepth{{Labels: []string{}, Depth: 41, OldestWait: runner.Duration(250 * time.Second), Agents: 2, Free: 1}, {Labels: []string{"gpu"}, Depth: 1, OldestWait: runner.Duration(3 * time.Second)}},
+		MoreLabels: &scheduler.Rest{Count: 7, Depth: 9, OldestWait: runner.Duration(2 * time.Second)},
 	}}
 }
 
@@ -84,7 +85,8 @@ func plane() fleet {
 		"GET /v1/agents/agent-1":                    runner.AgentDocument{APIVersion: apiVersion, Kind: "Agent", AgentInfo: agents()[0]},
 		"GET /v1/queues":                            queues(),
 		"GET /v1/gc": artifact.Collection{APIVersion: apiVersion, Kind: "Collection", Node: id(1).String(), Finished: *later(time.Second), Last: &artifact.Report{At: when(), Blobs: 900, Bytes: 5 << 30, Garbage: 12,
-			Deleted: 12, Reclaimed: 77 << 20, Leftovers: 1}},
+			Deleted: 12, Reclaimed: 77 << 20, Leftovers: 1},
+			Retention: &artifact.Retention{Removed: map[string]int64{"runs": 40, "jobs": 123, "outbox": 9000, "collections": 0}, Passed: later(time.Minute)}},
 		"GET /v1/runs/" + failedRun + "/jobs/vet/logs":  log("vet: ok\n"),
 		"GET /v1/runs/" + failedRun + "/jobs/test/logs": log("\x1b[31mFAIL\x1b[0m TestX\x1b]0;evil\a\npanic: late\rend"),
 		"GET /v1/runs/" + waitingRun + "/events": func(w http.ResponseWriter, r *http.Request) {
