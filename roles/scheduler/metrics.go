@@ -91,6 +91,10 @@ func (f queueFigures) Collect(out chan<- prometheus.Metric) {
 		others.Depth += q.Depth
 		others.OldestWait = max(others.OldestWait, q.OldestWait)
 	}
+	if r := s.MoreQueues; r != nil {
+		others.Depth += r.Depth
+		others.OldestWait = max(others.OldestWait, r.OldestWait)
+	}
 	if others.Depth > 0 {
 		gauge(f.depth, float64(others.Depth), otherQueues)
 		gauge(f.oldest, time.Duration(others.OldestWait).Seconds(), otherQueues)

@@ -3,10 +3,7 @@
 package scheduler
 
 import (
-	"cmp"
 	"context"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,8 +18,22 @@ type Survey struct {
 	Depth      int             `json:"depth"`       // jobs that wait
 	OldestWait runner.Duration `json:"oldest_wait"` // of the job that has waited longest; by the database's clock
 	Active     int             `json:"active_leases"`
-	Queues     []QueueDepth    `json:"queues"` // the deepest first
-	Labels     []LabelDepth    `json:"labels"` // the deepest first
+	Queues     []QueueDepth    `json:"queues"`                // the deepest first, at most Listed
+	MoreQueues *Rest           `json:"more_queues,omitempty"` // those beyond
+	Labels     []LabelDepth    `json:"labels"`                // the deepest first, at most Listed
+	MoreLabels *Rest           `json:"more_labels,omitempty"` // the sets of labels beyond
+}
+
+// Listed bounds the queues, and the sets of labels, that a survey tells apart:
+// clients name both as they like, and the answer, the metrics and the memory of
+// the leader must not grow with it.
+const Listed = 200
+
+// Rest is what a list leaves out.
+type Rest struct {
+	Count      int             `json:"count"` // queues, or sets of labels
+	Depth      int             `json:"depth"` // jobs that wait in them
+	OldestWait runner.Duration `json:"oldest_wait"`
 }
 
 // QueueDepth is what waits in one queue.
@@ -41,60 +52,58 @@ type LabelDepth struct {
 	Free       int             `json:"free"`   // their free slots
 }
 
-// One row for each kind of waiting jobs, however many there are.
+// One row for each queue and each set of labels that is listed, and one for the others. Only
+// what is listed is compared with the agents.
 const surveySQL = `
 WITH free AS MATERIALIZED (
   SELECT a.labels, greatest(0, CASE WHEN a.unaccepted > 0 THEN 1 ELSE a.slots END - held.n) AS free
     FROM forge.agents a
    CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM forge.leases l WHERE l.agent_id = a.id AND l.state = 'active') held
    WHERE ` + takesSQL + `), kind AS MATERIALIZED (
-  SELECT queue, labels, count(*) AS n, extract(epoch FROM coordination.clock() - min(queued_at)) AS oldest
-    FROM forge.jobs WHERE state = 'queued' GROUP BY queue, labels), asked AS (
-  SELECT l.labels, count(free.free) AS agents, coalesce(sum(free.free), 0) AS free
-    FROM (SELECT DISTINCT labels FROM kind) l LEFT JOIN free ON l.labels <@ free.labels GROUP BY l.labels)
-SELECT k.queue, k.labels, k.n, greatest(0, k.oldest)::float8, a.agents, a.free FROM kind k JOIN asked a USING (labels)`
+  SELECT queue, labels, count(*) AS n, min(queued_at) AS since FROM forge.jobs WHERE state = 'queued' GROUP BY queue, labels), queues AS (
+  SELECT queue, sum(n) AS n, min(since) AS since, row_number() OVER (ORDER BY sum(n) DESC, queue) AS nth FROM kind GROUP BY queue), sets AS (
+  SELECT labels, sum(n) AS n, min(since) AS since, row_number() OVER (ORDER BY sum(n) DESC, labels) AS nth FROM kind GROUP BY labels), found AS (
+  SELECT 'queue' AS what, min(queue) AS queue, '{}'::text[] AS labels, sum(n) AS n, min(since) AS since, count(*) AS counted, least(nth, $2::bigint + 1) AS nth
+    FROM queues GROUP BY least(nth, $2::bigint + 1)
+  UNION ALL
+  SELECT 'labels', '', min(labels), sum(n), min(since), count(*), least(nth, $2::bigint + 1) FROM sets GROUP BY least(nth, $2::bigint + 1))
+SELECT f.what, f.queue, f.labels, f.n::bigint, greatest(0, extract(epoch FROM coordination.clock() - f.since))::float8, f.counted, f.nth > $2::bigint, coalesce(fit.agents, 0), coalesce(fit.free, 0)
+  FROM found f LEFT JOIN LATERAL (
+    SELECT count(*) AS agents, sum(free.free) AS free FROM free WHERE f.labels <@ free.labels) fit ON f.what = 'labels' AND f.nth <= $2::bigint
+ ORDER BY f.what, f.nth`
 
 const activeSQL = `SELECT count(*) FROM forge.leases WHERE state = 'active'`
 
 // queueSurvey queues the survey; what it found is complete after the transaction.
 func queueSurvey(b *pgx.Batch, agentTTL time.Duration, out *Survey) {
-	b.Queue(surveySQL, agentTTL).Query(func(rows pgx.Rows) error {
+	b.Queue(surveySQL, agentTTL, Listed).Query(func(rows pgx.Rows) error {
 		*out = Survey{Queues: []QueueDepth{}, Labels: []LabelDepth{}}
-		queues, kinds := map[string]*QueueDepth{}, map[string]*LabelDepth{}
 		for rows.Next() {
-			var queue string
-			var k LabelDepth
-			var oldest float64
-			if err := rows.Scan(&queue, &k.Labels, &k.Depth, &oldest, &k.Agents, &k.Free); err != nil {
+			var what, queue string
+			var labels []string
+			var seconds float64
+			var rest Rest
+			var beyond bool
+			var agents, free int
+			if err := rows.Scan(&what, &queue, &labels, &rest.Depth, &seconds, &rest.Count, &beyond, &agents, &free); err != nil {
 				return err
 			}
-			k.OldestWait = runner.Duration(time.Duration(oldest * float64(time.Second)).Round(time.Millisecond))
-			out.Depth += k.Depth
-			out.OldestWait = max(out.OldestWait, k.OldestWait)
-			if q := queues[queue]; q != nil {
-				q.Depth, q.OldestWait = q.Depth+k.Depth, max(q.OldestWait, k.OldestWait)
-			} else {
-				queues[queue] = &QueueDepth{Queue: queue, Depth: k.Depth, OldestWait: k.OldestWait}
+			rest.OldestWait = runner.Duration(time.Duration(seconds * float64(time.Second)).Round(time.Millisecond))
+			if what == "queue" { // each job is in one of them
+				out.Depth += rest.Depth
+				out.OldestWait = max(out.OldestWait, rest.OldestWait)
 			}
-			key := strings.Join(k.Labels, "\x00")
-			if l := kinds[key]; l != nil {
-				l.Depth, l.OldestWait = l.Depth+k.Depth, max(l.OldestWait, k.OldestWait)
-			} else {
-				kinds[key] = &k
+			switch {
+			case beyond && what == "queue":
+				out.MoreQueues = &rest
+			case beyond:
+				out.MoreLabels = &rest
+			case what == "queue":
+				out.Queues = append(out.Queues, QueueDepth{Queue: queue, Depth: rest.Depth, OldestWait: rest.OldestWait})
+			default:
+				out.Labels = append(out.Labels, LabelDepth{Labels: labels, Depth: rest.Depth, OldestWait: rest.OldestWait, Agents: agents, Free: free})
 			}
 		}
-		for _, q := range queues {
-			out.Queues = append(out.Queues, *q)
-		}
-		for _, k := range kinds {
-			out.Labels = append(out.Labels, *k)
-		}
-		slices.SortFunc(out.Queues, func(a, b QueueDepth) int {
-			return cmp.Or(cmp.Compare(b.Depth, a.Depth), strings.Compare(a.Queue, b.Queue))
-		})
-		slices.SortFunc(out.Labels, func(a, b LabelDepth) int {
-			return cmp.Or(cmp.Compare(b.Depth, a.Depth), slices.Compare(a.Labels, b.Labels))
-		})
 		return rows.Err()
 	})
 	b.Queue(activeSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&out.Active) })

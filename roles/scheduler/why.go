@@ -44,7 +44,8 @@ type Reason struct {
 	Needs   []NeedState `json:"needs,omitempty"`
 	Agents  []AgentFit  `json:"agents,omitempty"`
 	Until   *time.Time  `json:"until,omitempty"`  // database time
-	Ahead   int         `json:"ahead,omitempty"`  // jobs of the same queue that come first; AheadShown means at least as many
+	Ahead   int         `json:"ahead,omitempty"`  // jobs of the same queue that come first, at most AheadShown
+	More    bool        `json:"more,omitempty"`   // there may be more than Ahead
 	Queues  int         `json:"queues,omitempty"` // other queues with waiting jobs
 }
 
@@ -75,6 +76,7 @@ type JobWhy struct {
 // Bounds of an answer.
 const (
 	AheadShown  = 1000 // jobs ahead are counted up to here
+	kindsAhead  = 64   // kinds of other jobs among which they are counted
 	agentsShown = 5    // agents named in a reason
 	jobsShown   = 200  // jobs explained; the rest wait for the same or for these
 )
@@ -88,6 +90,7 @@ type waiting struct {
 	notBefore   *time.Time
 	cancel      bool
 	ahead       int
+	more        bool   // there may be more ahead
 	leasedTo    string // the agent of its active lease
 	accepted    bool
 }
@@ -150,14 +153,14 @@ func (s situation) reasons(j waiting) []Reason {
 		reasons = append(reasons, r)
 	}
 	if j.state == "queued" && len(reasons) == 0 {
-		add(Reason{Code: WaitsForTurn, Ahead: j.ahead, Queues: s.queues}, "an agent is free; %s", turnMessage(j.ahead, s.queues))
+		add(Reason{Code: WaitsForTurn, Ahead: j.ahead, More: j.more, Queues: s.queues}, "an agent is free; %s", turnMessage(j, s.queues))
 	}
 	return reasons
 }
 
-func turnMessage(ahead, queues int) string {
-	n := fmt.Sprint(ahead)
-	if ahead >= AheadShown {
+func turnMessage(j waiting, queues int) string {
+	n := fmt.Sprint(j.ahead)
+	if j.more {
 		n += " or more"
 	}
 	return fmt.Sprintf("jobs of its queue that come first: %s; other queues that take turns with it: %d", n, queues)

@@ -1,3 +1,5 @@
+// Why jobs wait: each reason from a made-up situation, and all of it from a real queue.
+
 package scheduler
 
 import (
@@ -26,7 +28,7 @@ func TestWhy(t *testing.T) {
 		says   string // in the first message
 	}{
 		"its turn":     {job: waiting{state: "queued", ahead: 3}, hosts: []host{full, free}, queues: 2, role: active, want: []ReasonCode{WaitsForTurn}, says: "come first: 3; other queues that take turns with it: 2"},
-		"a long queue": {job: waiting{state: "queued", ahead: AheadShown}, hosts: []host{free}, role: active, want: []ReasonCode{WaitsForTurn}, says: "come first: 1000 or more;"},
+		"a long queue": {job: waiting{state: "queued", ahead: AheadShown, more: true}, hosts: []host{free}, role: active, want: []ReasonCode{WaitsForTurn}, says: "come first: 1000 or more;"},
 		"no label": {
 			job: waiting{state: "queued", labels: []string{"gpu", "linux"}}, hosts: []host{{id: "bare", slots: 1}, free}, role: active,
 			want: []ReasonCode{WaitsForLabels}, says: "no agent carries gpu, linux; the closest, free, lacks gpu",

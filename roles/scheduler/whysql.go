@@ -13,14 +13,28 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/access"
 )
 
-// The jobs ahead are counted up to a bound, and only for jobs that are queued.
+// The jobs ahead are found as the lease loop finds them: by leaping through the
+// index from one kind of jobs of the queue to the next, of which only the first
+// $3 count, and of kinds $4 beside those of the run itself. So it costs the same
+// whatever waits, and tells when that makes the number too small.
 const whyJobsSQL = `
+WITH RECURSIVE mine AS MATERIALIZED (
+  SELECT j.seq, j.queue, j.labels FROM forge.jobs j WHERE j.run_id = $1 AND j.finished_at IS NULL AND j.state = 'queued' ORDER BY j.seq LIMIT $2), kind AS (
+  (SELECT j.queue, j.labels FROM forge.jobs j WHERE j.state = 'queued' AND j.queue = (SELECT queue FROM mine LIMIT 1) ORDER BY j.labels LIMIT 1)
+  UNION ALL
+  SELECT n.queue, n.labels FROM kind k CROSS JOIN LATERAL (
+    SELECT j.queue, j.labels FROM forge.jobs j WHERE j.state = 'queued' AND j.queue = k.queue AND j.labels > k.labels ORDER BY j.labels LIMIT 1) n), seen AS MATERIALIZED (
+  SELECT queue, labels FROM kind LIMIT $4::bigint + 1), known AS (
+  (SELECT queue, labels FROM seen LIMIT $4) UNION SELECT queue, labels FROM mine), first AS MATERIALIZED (
+  SELECT h.seq, row_number() OVER (ORDER BY h.priority DESC, h.seq) AS nth
+    FROM known k CROSS JOIN LATERAL (
+      SELECT j.priority, j.seq FROM forge.jobs j WHERE j.state = 'queued' AND j.queue = k.queue AND j.labels = k.labels
+       ORDER BY j.priority DESC, j.seq LIMIT $3) h)
 SELECT j.name, j.state, j.labels, j.needs, j.unmet, j.not_before, j.cancel_requested_at IS NOT NULL,
-       CASE WHEN j.state <> 'queued' THEN 0 ELSE (SELECT count(*) FROM (
-         SELECT FROM forge.jobs a WHERE a.state = 'queued' AND a.queue = j.queue
-            AND (a.priority > j.priority OR a.priority = j.priority AND a.seq < j.seq) LIMIT $3) ahead) END,
+       CASE WHEN j.state <> 'queued' THEN 0 ELSE least(coalesce(first.nth - 1, $3), $3) END,
+       j.state = 'queued' AND (first.nth IS NULL OR first.nth > $3 OR (SELECT count(*) > $4 FROM seen)),
        coalesce(l.agent_id, ''), l.accepted_at IS NOT NULL
-  FROM forge.jobs j LEFT JOIN forge.leases l ON l.job_id = j.id AND l.state = 'active'
+  FROM forge.jobs j LEFT JOIN forge.leases l ON l.job_id = j.id AND l.state = 'active' LEFT JOIN first ON first.seq = j.seq
  WHERE j.run_id = $1 AND j.finished_at IS NULL ORDER BY j.seq LIMIT $2`
 
 const whyRunSQL = `
@@ -67,9 +81,9 @@ func Why(ctx context.Context, db Database, role RoleState, run string) (WhyDocum
 			}
 			return rows.Err()
 		})
-		b.Queue(whyJobsSQL, run, jobsShown, AheadShown).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(whyJobsSQL, run, int64(jobsShown), int64(AheadShown), int64(kindsAhead)).Query(func(rows pgx.Rows) (err error) {
 			s.jobs, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (j waiting, err error) {
-				return j, row.Scan(&j.name, &j.state, &j.labels, &j.needs, &j.unmet, &j.notBefore, &j.cancel, &j.ahead, &j.leasedTo, &j.accepted)
+				return j, row.Scan(&j.name, &j.state, &j.labels, &j.needs, &j.unmet, &j.notBefore, &j.cancel, &j.ahead, &j.more, &j.leasedTo, &j.accepted)
 			})
 			return err
 		})

@@ -43,6 +43,7 @@ func queuesResult(d scheduler.QueuesDocument) result {
 		}
 		p.line("")
 		p.table([]column{{head: "QUEUE"}, {head: "WAITING"}, {head: "OLDEST"}}, rows)
+		drawRest(p, d.MoreQueues, "queues")
 		rows = nil
 		for _, l := range d.Labels {
 			labels := strings.Join(l.Labels, ", ")
@@ -57,7 +58,16 @@ func queuesResult(d scheduler.QueuesDocument) result {
 		}
 		p.line("")
 		p.table([]column{{head: "LABELS"}, {head: "WAITING"}, {head: "OLDEST"}, {head: "AGENTS"}, {head: "FREE SLOTS"}}, rows)
+		drawRest(p, d.MoreLabels, "sets of labels")
 	}}
+}
+
+// drawRest tells what a list leaves out.
+func drawRest(p *painter, r *scheduler.Rest, what string) {
+	if r == nil {
+		return
+	}
+	p.line("and %d more %s: %d waiting, the oldest for %s", r.Count, what, r.Depth, waited(r.OldestWait))
 }
 
 func waited(d runner.Duration) string { return span(time.Duration(d).Milliseconds()) }
