@@ -114,6 +114,7 @@ func (f *Fleet) newNode(place int, name string) *Node {
 func (f *Fleet) Replace(gone *Node) *Node {
 	f.t.Helper()
 	require.False(f.t, gone.Running(), gone.Name)
+	require.NoError(f.t, gone.wait())
 	require.NoError(f.t, os.RemoveAll(gone.dir))
 	f.lost = append(f.lost, gone)
 	n := f.newNode(gone.place, fmt.Sprintf("%s-%d", gone.Name, len(f.lost)+1))

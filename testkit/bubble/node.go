@@ -42,11 +42,17 @@ type Node struct {
 	engine  atomic.Pointer[cluster.Backend]
 	daemon  *daemon.Daemon
 	exited  chan string
+	ending  chan error        // how the last incarnation ended; nil when that was asked for
+	killed  bool              // it was ended by Kill
 	traces  []*trace.Recorder // of all incarnations
 }
 
-// Start runs the daemon as a new incarnation. After an error it is not running.
+// Start runs the daemon as a new incarnation, once the last one has ended. After
+// an error it is not running.
 func (n *Node) Start(start daemon.Start) error {
+	if err := n.wait(); err != nil {
+		return fmt.Errorf("%s: the incarnation before: %w", n.Name, err)
+	}
 	cfg := config.Default()
 	cfg.Cluster.Mode, cfg.Cluster.NodeID, cfg.DataDir = config.Distributed, n.Name, n.dir
 	cfg.Cluster.Listen, cfg.Cluster.Advertise = n.cluster.String(), n.cluster.String()
@@ -76,7 +82,8 @@ func (n *Node) Start(start daemon.Start) error {
 	}
 	n.daemon = daemon.New(cfg, start, out)
 	if err := n.daemon.Start(context.Background()); err != nil {
-		err = errors.Join(err, n.stop())
+		n.Leave()
+		err = errors.Join(err, n.wait())
 		return fmt.Errorf("%s: %w", n.Name, err)
 	}
 	engine := n.daemon.Coordination()
@@ -113,28 +120,53 @@ func (n *Node) Running() bool { return n.daemon != nil }
 // Stop ends the daemon in order.
 func (n *Node) Stop() {
 	n.fleet.t.Helper()
-	require.NoError(n.fleet.t, n.stop(), n.Name)
+	n.Leave()
+	require.NoError(n.fleet.t, n.wait(), n.Name)
 }
 
-func (n *Node) stop() error {
-	if n.daemon == nil {
-		return nil
+// Leave begins to end the daemon in order. Start and Stop wait until it has ended.
+func (n *Node) Leave() {
+	d := n.daemon
+	if d == nil {
+		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	err := n.daemon.Stop(ctx)
-	n.daemon = nil
-	return err
+	ended := make(chan error, 1)
+	n.daemon, n.ending = nil, ended
+	go func() { // ends with ended
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		ended <- d.Stop(ctx)
+	}()
 }
 
-// Kill ends the daemon without its leave-taking: nobody hears from it any more,
-// so it hands nothing over. The error is what it met while it ended; a process
-// that is killed has nobody to tell.
-func (n *Node) Kill() error {
+// Kill ends the daemon without its leave-taking: from now on nobody hears from
+// it, so it hands nothing over. What it meets while it ends nobody is told.
+func (n *Node) Kill() {
+	if n.daemon == nil {
+		return
+	}
 	for _, socket := range n.sockets() {
 		n.fleet.Net.Unplug(socket)
 	}
-	return n.stop()
+	n.killed = true
+	n.Leave()
+}
+
+// Gone reports whether nothing is left of the last incarnation.
+func (n *Node) Gone() bool { return n.daemon == nil && (n.ending == nil || len(n.ending) > 0) }
+
+// wait returns once nothing is left of the last incarnation.
+func (n *Node) wait() error {
+	if n.ending == nil {
+		return nil
+	}
+	err := <-n.ending
+	killed := n.killed
+	n.ending, n.killed = nil, false
+	if killed {
+		return nil
+	}
+	return err
 }
 
 func (n *Node) sockets() [2]string { return [2]string{n.cluster.String(), n.agents.String()} }

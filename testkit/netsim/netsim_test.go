@@ -119,7 +119,7 @@ func TestLossFollowsTheSeed(t *testing.T) {
 				out = append(out, got)
 			}
 			s := n.Stats()
-			require.Equal(t, netsim.Stats{Sent: 200, Delivered: len(out), Lost: 200 - len(out)}, s)
+			require.Equal(t, netsim.Stats{Sent: 200, Delivered: len(out), Lost: 200 - len(out), Dropped: 200 - len(out)}, s)
 		})
 		return out
 	}

@@ -27,6 +27,7 @@ type undo struct {
 type nemesis struct {
 	w     *world
 	undos []undo
+	asked chan func()   // to be done on the goroutine of the test
 	cuts  map[*cut]bool // in force
 	lost  bool          // a disk was lost already
 }
@@ -50,8 +51,17 @@ func (n *nemesis) run(steps []Step, length time.Duration) {
 	}
 }
 
-// attend undoes what is due, and starts daemons again that ended by themselves.
+// attend undoes what is due, does what others asked for, and starts daemons again
+// that ended by themselves.
 func (n *nemesis) attend() {
+	for asked := true; asked; {
+		select {
+		case do := <-n.asked:
+			do()
+		default:
+			asked = false
+		}
+	}
 	now := time.Now()
 	due := n.undos
 	n.undos = nil
@@ -206,7 +216,7 @@ func (n *nemesis) takeDown(s Step) {
 	}
 	switch s.Kind {
 	case Stop:
-		node.Stop()
+		node.Leave()
 		n.after(s.Lasts, func() {
 			n.w.tally.Add(Stop, 1)
 			n.w.start(node)

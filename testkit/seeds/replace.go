@@ -21,14 +21,19 @@ const memberPatience = 4 * time.Minute
 // removed and the new one promoted on the side, as soon as the fleet can.
 func (w *world) replace(gone *bubble.Node) {
 	n := w.fleet.Replace(gone)
-	token := w.token(w.ctx, n.Name, membership.AddRequest{Node: n.ID, Name: n.Name})
-	if token == "" {
-		w.problem("no daemon gave a token for %s", n.Name)
-		return
-	}
-	w.tokens[n] = token
-	w.start(n)
 	w.side.Go(func() {
+		var token membership.Token
+		w.until("token: "+n.Name, func(ctx context.Context, i int) error {
+			var added membership.Added
+			_, err := w.node(i).Ask(ctx, http.MethodPost, "/v1/cluster/add", nil, membership.AddRequest{Node: n.ID, Name: n.Name}, &added)
+			token = membership.Token(added.Token)
+			return err
+		})
+		select {
+		case w.nemesis.asked <- func() { w.tokens[n] = token; w.start(n) }:
+		case <-w.ctx.Done():
+			return
+		}
 		w.until("removed: "+gone.Name, func(ctx context.Context, i int) error { return expel(ctx, w.node(i).Coordination(), gone.ID) })
 		promoted := w.until("promoted: "+n.Name, func(ctx context.Context, i int) error {
 			_, err := w.node(i).Ask(ctx, http.MethodPost, "/v1/cluster/promote", nil, membership.PromoteRequest{Node: n.ID.String()}, nil)

@@ -105,7 +105,7 @@ func open(t testing.TB, s Schedule, dir string) *world {
 		t: t, ctx: ctx, schedule: s, file: file, tokens: map[*bubble.Node]membership.Token{}, tally: NewTally(),
 		work: &work{starts: map[string]int{}}, replicas: newReplicas(), starts: map[string]int{},
 	}
-	w.nemesis = &nemesis{w: w, cuts: map[*cut]bool{}}
+	w.nemesis = &nemesis{w: w, cuts: map[*cut]bool{}, asked: make(chan func(), 1)}
 	w.log = slog.New(slog.NewTextHandler(file, nil)).With("on", "nemesis")
 	for i := range w.disks {
 		w.disks[i] = newDisk(s.Seed, i)
@@ -207,10 +207,14 @@ func (w *world) leader() int {
 	return 0
 }
 
-// start runs a daemon again, with its token if it was given one: it is only used
-// by a node that has not joined yet.
+// start runs a daemon again as soon as nothing is left of its last incarnation.
+// A token is only used by a node that has not joined yet.
 func (w *world) start(n *bubble.Node) {
-	if n.Running() {
+	switch {
+	case n.Running():
+		return
+	case !n.Gone():
+		w.nemesis.after(look, func() { w.start(n) })
 		return
 	}
 	if err := n.Start(daemon.Start{Token: w.tokens[n]}); err != nil {
@@ -223,8 +227,5 @@ func (w *world) start(n *bubble.Node) {
 // kill ends a daemon as a signal does.
 func (w *world) kill(n *bubble.Node) {
 	w.disks[n.Place()].release()
-	if err := n.Kill(); err != nil {
-		w.note("%s was killed: %v", n.Name, err)
-	}
+	n.Kill()
 }
-
