@@ -7,6 +7,8 @@ package chaos
 import (
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -26,13 +28,18 @@ const (
 
 // TestChaosProcesses runs scenarios on fleets of real processes. It fails when a
 // scenario does, when a kind of fault never happened, and when too little traffic ran.
+// FORGEYARD_CHAOS_ONLY, an expression, leaves out faults whose names it does not match.
 func TestChaosProcesses(t *testing.T) {
 	minutes, err := strconv.ParseFloat(os.Getenv("FORGEYARD_CHAOS_MINUTES"), 64)
 	require.NoError(t, err, "FORGEYARD_CHAOS_MINUTES says how long to break things")
 	seed := seedOf(t)
 	t.Logf("seed %d: replay with `make chaos SEED=%d`", seed, seed)
 	end := time.Now().Add(time.Duration(minutes * float64(time.Minute)))
-	faults, o := Faults(), fleet.Options{Agents: 4, Slots: 8, Env: []string{fleet.CheapJobs}, Namespaces: true}
+	only, err := regexp.Compile(os.Getenv("FORGEYARD_CHAOS_ONLY"))
+	require.NoError(t, err)
+	faults := slices.DeleteFunc(Faults(), func(f Fault) bool { return !only.MatchString(f.Name) })
+	require.NotEmpty(t, faults)
+	o := fleet.Options{Agents: 4, Slots: 8, Env: []string{fleet.CheapJobs}, Namespaces: true}
 	if fleet.Privileged() {
 		o.DataSpace = scenario.DataSpace
 	} else {
