@@ -42,7 +42,7 @@ func ParseCursor(s string) (Cursor, error) {
 		return Cursor{}, fmt.Errorf("%w: %d characters", ErrCursor, len(s))
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil || b[0] != cursorVersion {
+	if err != nil || len(b) != cursorSize || b[0] != cursorVersion { // the decoder passes over line ends
 		return Cursor{}, ErrCursor
 	}
 	c := Cursor{

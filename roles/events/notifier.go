@@ -45,6 +45,7 @@ type Notifier struct {
 	log   *slog.Logger
 	heard atomic.Int64 // when the listening session last proved alive, in nanoseconds since born
 	born  time.Time
+	probe time.Duration // probeEvery
 }
 
 // NewNotifier makes a notifier; self must differ between processes, such as an
@@ -53,7 +54,7 @@ func NewNotifier(bus *Bus, db Sessions, self string, logger *slog.Logger) *Notif
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	return &Notifier{bus: bus, db: db, self: self, log: logger, born: time.Now()}
+	return &Notifier{bus: bus, db: db, self: self, log: logger, born: time.Now(), probe: probeEvery}
 }
 
 // Run sends and listens until ctx ends. While PostgreSQL is away it tries
@@ -68,7 +69,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if time.Since(began) > probeEvery {
+		if time.Since(began) > n.probe {
 			wait, quiet = 100*time.Millisecond, false
 		}
 		if !quiet { // said once, not at every try
@@ -154,7 +155,7 @@ func (n *Notifier) hear() { n.heard.Store(int64(time.Since(n.born))) }
 // send passes on what the bus collected, a few milliseconds of it at a time,
 // and now and then a word to itself that the listening session must hear.
 func (n *Notifier) send(ctx context.Context, c *pgx.Conn) error {
-	t := time.NewTicker(probeEvery)
+	t := time.NewTicker(n.probe)
 	defer t.Stop()
 	for {
 		topics := []string{probe}
@@ -162,7 +163,7 @@ func (n *Notifier) send(ctx context.Context, c *pgx.Conn) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-t.C:
-			if silent := time.Since(n.born) - time.Duration(n.heard.Load()); silent > probeEvery+probeEvery/2 {
+			if silent := time.Since(n.born) - time.Duration(n.heard.Load()); silent > n.probe+n.probe/2 {
 				return errors.New("the listening session hears nothing")
 			}
 		case <-n.bus.more:

@@ -5,6 +5,7 @@ package events_test
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"sync"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/forgeyard/forgeyard/roles/events"
+	"github.com/forgeyard/forgeyard/testkit/corpus"
 )
 
 func numbers(t require.TestingT, page events.Page) []int {
@@ -199,9 +201,14 @@ func TestCursorText(t *testing.T) {
 }
 
 func FuzzParseCursor(f *testing.F) {
-	f.Add(events.Cursor{System: 1, Timeline: 2, XID: 3, Seq: 4}.String())
-	f.Add("")
-	f.Add("AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")
+	good := events.Cursor{System: 1, Timeline: 2, XID: 3, Seq: 4}.String()
+	for name, s := range map[string]string{
+		"cursor": good, "largest": events.Cursor{System: -1, Timeline: -1, XID: math.MaxInt64, Seq: math.MaxInt64}.String(), "nothing": "",
+		"padded": "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=", "next version": "Ag" + good[2:], "cut": good[:len(good)-1], "a line's end": good[:len(good)-1] + "\n",
+		"a negative place": events.Cursor{XID: 3, Seq: -4}.String(), "a transaction too large": events.Cursor{XID: math.MaxUint64}.String(), "last bits": good[:len(good)-1] + "F",
+	} {
+		corpus.Add(f, name, s)
+	}
 	f.Fuzz(func(t *testing.T, s string) {
 		c, err := events.ParseCursor(s)
 		if err != nil {

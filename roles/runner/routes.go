@@ -136,7 +136,8 @@ func filterOf(r *http.Request) (Filter, error) {
 		f.Limit = n
 	}
 	if f.After != "" {
-		if _, err := ulid.ParseStrict(f.After); err != nil {
+		// Pages follow the text of the ids, so that another spelling of one would begin elsewhere.
+		if id, err := ulid.ParseStrict(f.After); err != nil || id.String() != f.After {
 			return f, access.ErrBadRequest.Because("after: %.64q is no run id", f.After)
 		}
 	}

@@ -1,3 +1,5 @@
+// Small parts by themselves: endpoints, tails, texts, the journal, messages.
+
 package runner
 
 import (
@@ -119,18 +121,6 @@ func TestMalformedMessages(t *testing.T) {
 	require.Error(t, err)
 	_, err = DecodeMessage([]byte{0xff, 0x00})
 	require.Error(t, err)
-}
-
-func FuzzDecodeMessage(f *testing.F) {
-	b, err := EncodeMessage(Message{Offer: &Offer{Lease: "l", Steps: []Step{{Argv: []string{"x"}}}, Env: map[string]string{"a": "b"}}})
-	require.NoError(f, err)
-	f.Add(b)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if m, err := DecodeMessage(b); err == nil {
-			_, err = EncodeMessage(m)
-			require.NoError(t, err)
-		}
-	})
 }
 
 // Hellos of one agent wait for each other; those of others do not.
