@@ -240,7 +240,7 @@ func (m *machine) join(token string, seeds ...*machine) error {
 	}
 	m.admission.Trust(v)
 	m.directory.Learn(v)
-	return j.Settle(ctx, func() bool { _, ok := m.node.View().Member(m.id); return ok })
+	return j.Settle(ctx, m.admission.Trust, func() bool { _, ok := m.node.View().Member(m.id); return ok })
 }
 
 // invite makes a token for m through the node at.

@@ -143,10 +143,16 @@ func admission(old, m fsm.Member, known bool, config fsm.ConfigVersion) fsm.Comm
 }
 
 // listens notes that an admitted node waits for the log. The repair loop dials
-// it back before anything is changed: a mistyped address costs nothing.
+// it back before anything is changed: a mistyped address costs nothing. A node
+// that had the log before has lost it: as a voter it would vote a second time in
+// a term, and would not hold what it acknowledged.
 func (r *Registrar) listens(v cluster.View, node fsm.NodeID) (any, error) {
-	if _, known := v.Member(node); !known {
+	m, known := v.Member(node)
+	switch {
+	case !known:
 		return nil, ErrNotMember.Wrap(nil, "node %s has not joined", node)
+	case m.State != fsm.Joining:
+		return nil, ErrAlreadyMember.Wrap(nil, "node %s is a member already (%s %s), but holds no data", label(m), m.State, m.Role)
 	}
 	select {
 	case r.poke <- struct{}{}:

@@ -42,8 +42,17 @@ func (j *Joiner) Join(ctx context.Context, token Token) (fsm.View, error) {
 
 // Settle tells the leader that this node listens, until joined says that the
 // log has reached it. It also serves a node that crashed between the two steps.
-func (j *Joiner) Settle(ctx context.Context, joined func() bool) error {
-	_, err := j.repeat(ctx, joinRequest{Step: stepListen, Member: j.Member}, func(fsm.View) bool { return joined() })
+// admitted gets the members of every answer: whoever started without its token
+// may trust them from then on. JoinRejected when the leader knows this node as a
+// member that has had the log: then its data is lost.
+func (j *Joiner) Settle(ctx context.Context, admitted func(fsm.View), joined func() bool) error {
+	_, err := j.repeat(ctx, joinRequest{Step: stepListen, Member: j.Member}, func(v fsm.View) bool {
+		admitted(v)
+		return joined()
+	})
+	if joined() {
+		return nil // the log came while the leader was asked
+	}
 	return err
 }
 

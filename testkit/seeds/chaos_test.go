@@ -5,7 +5,6 @@
 package seeds
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"strconv"
@@ -13,13 +12,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/testkit/chaos"
 )
 
 // Names of environment variables.
 const (
 	minutesEnv = "FORGEYARD_SEEDS_MINUTES" // how long to draw
 	firstEnv   = "FORGEYARD_CHAOS_SEED"    // where to begin; by default somewhere new
-	ledgerEnv  = "FORGEYARD_SEEDS_LEDGER"  // a file to which a line with the counts of the run is added
 )
 
 // goal is how many seeds are owed over runs.
@@ -39,38 +39,31 @@ func TestChaosSeeds(t *testing.T) {
 		}
 	}
 	t.Logf("%d seeds from %d; faults that happened:\n%s", done, first, total)
-	record(t, first, done, total)
+	record(t, done, total)
 	for _, kind := range Kinds() {
 		require.NotZero(t, total.Counts()[kind], "%s never happened: give it more minutes", kind)
 	}
 }
 
-// record adds the run to the ledger and says what all its runs come to.
-func record(t *testing.T, first uint64, done int, total *Tally) {
+// record keeps the counts of the run over runs, where a record is asked for.
+func record(t *testing.T, done int, total *Tally) {
 	t.Helper()
-	file := os.Getenv(ledgerEnv)
+	file := os.Getenv(chaos.RecordEnv)
 	if file == "" {
 		return
 	}
-	type line struct {
-		First  uint64       `json:"first_seed"`
-		Seeds  int          `json:"seeds"`
-		Counts map[Kind]int `json:"faults"`
+	run := chaos.Count{At: time.Now().UTC(), Suite: "seeds"}
+	if commits := chaos.Commits(t.Context()); len(commits) > 0 {
+		run.Commit = commits[0][:12]
 	}
-	out, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, out.Close()) }()
-	require.NoError(t, json.NewEncoder(out).Encode(line{first, done, total.Counts()}))
-	_, err = out.Seek(0, 0)
-	require.NoError(t, err)
-	sum := line{Counts: map[Kind]int{}}
-	for dec := json.NewDecoder(out); dec.More(); {
-		var l line
-		require.NoError(t, dec.Decode(&l))
-		sum.Seeds += l.Seeds
-		for kind, n := range l.Counts {
-			sum.Counts[kind] += n
-		}
+	counts := chaos.Tally{}
+	add := func(fault string, n, owed int) {
+		run.Fault, run.Count, run.Owed = fault, n, owed
+		counts = append(counts, run)
 	}
-	t.Logf("%d of %d seeds over all runs: %v", sum.Seeds, goal, sum.Counts)
+	add("a seed", done, goal)
+	for _, kind := range Kinds() {
+		add(string(kind), total.Counts()[kind], 1)
+	}
+	require.NoError(t, counts.Append(file))
 }

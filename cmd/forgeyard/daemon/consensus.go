@@ -139,11 +139,16 @@ func (d *Daemon) join(joiner *membership.Joiner, node *raftnode.Node) {
 			if err != nil {
 				return err
 			}
-			d.directory.Learn(v)
-			d.admission.Trust(v)
+			d.trust(v)
 		}
-		return joiner.Settle(ctx, func() bool { return node.View().Initialised() })
+		return joiner.Settle(ctx, d.trust, func() bool { return node.View().Initialised() })
 	})
+}
+
+// trust lets the members of a join reply speak to this node before its own log names them.
+func (d *Daemon) trust(v fsm.View) {
+	d.directory.Learn(v)
+	d.admission.Trust(v)
 }
 
 // member is what this node says of itself.
