@@ -5,7 +5,10 @@ package raftnode
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"runtime"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -17,7 +20,12 @@ type logStore struct {
 	raft.LogStore
 	now    func() time.Time
 	broken func(error) // a read failed: the log is damaged under the running node
-	failed func(error) // a write failed: the library steps down and goes on
+	failed func(error) // a write failed: the library steps down
+
+	// dead: a write failed in a way that leaves unknown what is on the disk. A sync
+	// that is tried again succeeds over data that the first one lost, so nothing is
+	// written any more.
+	dead atomic.Bool
 
 	wrote func([]*raft.Log)
 
@@ -29,13 +37,35 @@ func (s *logStore) StoreLog(entry *raft.Log) error { return s.StoreLogs([]*raft.
 func (s *logStore) StoreLogs(entries []*raft.Log) error {
 	s.logWrite.start(s.now())
 	defer s.logWrite.stop()
-	err := guarded(storeFile, func() error { return s.LogStore.StoreLogs(entries) })
-	if err != nil {
-		s.failed(err)
+	if err := s.write(func() error { return s.LogStore.StoreLogs(entries) }); err != nil {
 		return err
 	}
 	s.wrote(entries)
 	return nil
+}
+
+// write runs one write of log, term or vote.
+func (s *logStore) write(do func() error) error {
+	if s.dead.Load() {
+		return errStoreDead
+	}
+	err := guarded(storeFile, do)
+	if err != nil {
+		if !spaceMayReturn(err) {
+			s.dead.Store(true)
+		}
+		s.failed(err)
+	}
+	return err
+}
+
+var errStoreDead = errors.New("the log store failed before; nothing is written any more")
+
+// spaceMayReturn reports whether the disk was full before anything was synced:
+// the write was undone, and succeeds once there is room again.
+func spaceMayReturn(err error) bool {
+	var path *fs.PathError
+	return errors.As(err, &path) && path.Op == "write" && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT))
 }
 
 func (s *logStore) GetLog(index uint64, entry *raft.Log) error {
@@ -57,16 +87,17 @@ func (s *logStore) GetLog(index uint64, entry *raft.Log) error {
 }
 
 func (s *logStore) DeleteRange(low, high uint64) error {
-	return guarded(storeFile, func() error { return s.LogStore.DeleteRange(low, high) })
+	return s.write(func() error { return s.LogStore.DeleteRange(low, high) })
 }
 
 // stableStore keeps term and vote. It raises the high-water mark with every
 // durable term: after the store, so that the mark never states more than the
 // store holds.
 //
-// The library panics when it cannot save a term or a vote, so a failing disk is
-// retried here: meanwhile this node neither votes nor leads, and the watchdog
-// counts the time like that of a hung log write.
+// The library panics when it cannot save a term or a vote, so a full disk is
+// retried here, and after any other error nothing is answered any more: meanwhile
+// this node neither votes nor leads, and the watchdog counts the time like that
+// of a hung log write.
 type stableStore struct {
 	raft.StableStore
 	high *highWater
@@ -96,11 +127,9 @@ func (s stableStore) persist(write func() error) error {
 	s.log.stableWrite.start(s.log.now())
 	defer s.log.stableWrite.stop()
 	for {
-		err := guarded(storeFile, write)
-		if err == nil {
+		if s.log.write(write) == nil {
 			return nil
 		}
-		s.log.failed(err)
 		select {
 		case <-time.After(stableRetry):
 		case <-s.stop.Done():

@@ -48,7 +48,7 @@ type promise struct {
 func promises(events []disk.Event) (promise, error) {
 	p := promise{first: 1, terms: map[uint64]uint64{}}
 	for _, e := range events {
-		if e.Op != disk.Write || e.Path != journalFile {
+		if e.Op != disk.Write || e.Path != journalFile || e.Errno != 0 {
 			continue
 		}
 		var s step
@@ -191,7 +191,11 @@ func TestPowerCut(t *testing.T) {
 
 // driveMain is the supervised process' main function.
 func driveMain() int {
-	if err := drive(context.Background()); err != nil {
+	run := drive
+	if os.Getenv(envNode) != "" {
+		run = runNode
+	}
+	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

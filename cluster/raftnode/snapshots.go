@@ -40,6 +40,7 @@ type snapshotStore struct {
 	// completed is called with the configuration of each snapshot once it is
 	// complete: after an installed one the library's StoreConfiguration hook stays silent.
 	completed func(index uint64, c raft.Configuration)
+	sealing   func() error // called before a snapshot is sealed; a test's way to have the disk fail
 }
 
 func openSnapshots(dir string, logger *slog.Logger) (*snapshotStore, error) {
@@ -47,7 +48,7 @@ func openSnapshots(dir string, logger *slog.Logger) (*snapshotStore, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &snapshotStore{FileSnapshotStore: files, dir: filepath.Join(dir, snapshotsDir), logger: logger, completed: func(uint64, raft.Configuration) {}}, nil
+	return &snapshotStore{FileSnapshotStore: files, dir: filepath.Join(dir, snapshotsDir), logger: logger, completed: func(uint64, raft.Configuration) {}, sealing: func() error { return nil }}, nil
 }
 
 // whole lists the snapshots whose description is unharmed, newest first, and what is wrong with the others.
@@ -181,6 +182,9 @@ func (s *snapshotSink) Close() error {
 	s.done = true
 	dir := filepath.Join(s.store.dir, s.meta.ID+unfinishedSnapshot)
 	seal, err := snapshotSeal(s.meta, s.sum.Sum(nil))
+	if err == nil {
+		err = s.store.sealing()
+	}
 	if err == nil {
 		err = replaceFile(filepath.Join(dir, sealFile), []byte(seal))
 	}

@@ -80,7 +80,14 @@ func (n *Node) logBroken(err error) {
 	n.cfg.Exit(ExitStorage, e.Error())
 }
 
-// logFailed: the library steps down and goes on; space may return.
+// logFailed: after any error but a lack of space it is not known what is on the
+// disk, and a leader that goes on would acknowledge what is not.
 func (n *Node) logFailed(err error) {
-	n.cfg.Logger.Error("log write failed", "code", cluster.ErrStoreFailed.Code, "error", err, "hint", cluster.ErrStoreFailed.Hint)
+	e := cluster.ErrStoreFailed.Wrap(err, "a log write failed")
+	if spaceMayReturn(err) {
+		n.cfg.Logger.Error("log write failed", "code", e.Code, "error", err, "hint", e.Hint)
+		return
+	}
+	n.fail(e)
+	n.cfg.Exit(ExitStorage, e.Error())
 }

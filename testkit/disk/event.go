@@ -2,7 +2,11 @@
 
 package disk
 
-import "fmt"
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
 
 // Op is a kind of file operation.
 type Op uint8
@@ -22,16 +26,21 @@ func (o Op) String() string {
 	return [...]string{"?", "write", "truncate", "sync", "create", "mkdir", "rename", "remove"}[o]
 }
 
-// Event is one operation that was carried out. Paths are relative to the supervised directory.
+// Event is one operation, carried out or refused. Paths are relative to the supervised directory.
 type Event struct {
 	Op   Op
 	Path string
 	To   string // Rename: the new path
 	At   int64  // Write: the offset; Truncate: the size
 	Data []byte // Write
+
+	Errno unix.Errno // the operation was refused with it
 }
 
 func (e Event) String() string {
+	if e.Errno != 0 {
+		return fmt.Sprintf("%s %s: %v", e.Op, e.Path, e.Errno)
+	}
 	switch e.Op {
 	case Write:
 		return fmt.Sprintf("write %s %d+%d", e.Path, e.At, len(e.Data))

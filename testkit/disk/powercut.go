@@ -94,6 +94,9 @@ func apply(entries map[string]*node, c change) {
 }
 
 func (n *node) apply(e Event) error {
+	if e.Errno != 0 {
+		return n.refused(e)
+	}
 	switch e.Op {
 	case Create:
 		return n.alter(e.Path, &node{})
@@ -124,6 +127,20 @@ func (n *node) apply(e Event) error {
 		}
 		dir.change(change{filepath.Base(e.Path): nil, filepath.Base(e.To): target})
 	}
+	return nil
+}
+
+// refused: a sync that failed has lost what it was to write, and a later one that
+// succeeds does not bring it back; that is what kernels do.
+func (n *node) refused(e Event) error {
+	if e.Op != Sync {
+		return nil
+	}
+	target, err := n.find(e.Path)
+	if err != nil {
+		return err
+	}
+	target.writes = nil
 	return nil
 }
 

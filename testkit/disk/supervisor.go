@@ -219,15 +219,13 @@ func (p *Process) carryOut(n notification, op *operation, fault Fault) {
 		a.value, errno = op.run()
 	}
 	op.close()
-	switch {
+	switch op.event.Errno = errno; {
 	case errno != 0:
 		a.errno = -int32(errno)
 	case op.proceed:
 		a.flags = unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE
-		p.events = append(p.events, op.event)
-	default:
-		p.events = append(p.events, op.event)
 	}
+	p.events = append(p.events, op.event)
 	p.answer(a)
 }
 

@@ -1,0 +1,112 @@
+//go:build chaos
+
+// The full counts of the disk faults; make test runs a few of each.
+
+package raftnode
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// chaosSeed replays a run when FORGEYARD_CHAOS_SEED is set.
+func chaosSeed(t *testing.T) uint64 {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("FORGEYARD_CHAOS_SEED"); s != "" {
+		var err error
+		seed, err = strconv.ParseUint(s, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("seed %d: replay with FORGEYARD_CHAOS_SEED=%d", seed, seed)
+	return seed
+}
+
+func TestChaosPowerCut(t *testing.T) {
+	const records, points = 4, 50
+	seed := chaosSeed(t)
+	operations, lost := 0, 0
+	for n := range uint64(records) {
+		events := record(t, seed+n, 150)
+		wrong, k := cutPower(t, events, points, allLosses, rand.New(rand.NewPCG(seed, n)))
+		require.Empty(t, wrong)
+		operations, lost = operations+len(events), lost+k
+	}
+	require.Greater(t, lost, records*points)
+	t.Logf("%d crash points, each with %d kinds of loss: %d operations recorded, %d lost, nothing that was acknowledged", records*points, len(allLosses), operations, lost)
+}
+
+func TestChaosDamagedFiles(t *testing.T) {
+	for class, v := range damaged(t, chaosSeed(t), 100, 50) {
+		require.Equal(t, 150, v.refused+v.equal, class)
+	}
+}
+
+func TestChaosDiskFails(t *testing.T) {
+	const positions = 3
+	rng := rand.New(rand.NewPCG(chaosSeed(t), 1))
+	for name, c := range diskCases {
+		t.Run(name, func(t *testing.T) {
+			for range positions {
+				skip := 0
+				if strings.HasPrefix(name, "log") || strings.HasPrefix(name, "tail") {
+					skip = rng.IntN(200)
+				} else if strings.HasPrefix(name, "snapshot") {
+					skip = rng.IntN(3)
+				}
+				c.run(t, skip)
+			}
+		})
+	}
+}
+
+// The node's file system has no room left, then some again: nothing is acknowledged
+// meanwhile, and it goes on without a restart.
+func TestChaosFileSystemFull(t *testing.T) {
+	dir, mounted := mountSmall(t, "4m")
+	n := startNode(t, dir)
+	n.reaches(t, 50)
+	ballast := filepath.Join(dir, "ballast")
+	if !mounted {
+		t.Log("no file system of its own: mounting is not allowed here; TestChaosDiskFails has the fault")
+	} else {
+		f, err := os.Create(ballast)
+		require.NoError(t, err)
+		for err == nil {
+			_, err = f.Write(make([]byte, 4096))
+		}
+		require.ErrorIs(t, err, syscall.ENOSPC)
+		require.NoError(t, f.Close())
+		full := func() bool {
+			for _, e := range n.Events() {
+				if e.Errno == unix.ENOSPC && strings.HasSuffix(e.Path, storeFile) {
+					return true
+				}
+			}
+			return false
+		}
+		require.Eventually(t, full, time.Minute, 10*time.Millisecond)
+		require.NoError(t, os.Remove(ballast))
+	}
+	k, _ := acksOf(n.Events())
+	n.reaches(t, k+100)
+	require.NoError(t, n.stdin.Close())
+	require.NoError(t, n.Wait(), "%s", n.log)
+	refused := 0
+	for _, e := range n.Events() {
+		if e.Errno == unix.ENOSPC {
+			refused++
+		}
+	}
+	t.Logf("%d operations found no space; %d proposals acknowledged", refused, acksIn(n.Events()))
+	holds(t, n.Events(), 1)
+}

@@ -1,0 +1,288 @@
+// Disks that fail, fill up, are slow or hang: who leads, what is acknowledged, and what does not loop.
+
+package raftnode
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// badDisk is a log store that takes time for each write, or refuses it.
+type badDisk struct {
+	raft.LogStore
+	delay  atomic.Int64 // nanoseconds for each write
+	refuse atomic.Pointer[error]
+	hits   atomic.Int64 // writes that were delayed or refused
+}
+
+func (d *badDisk) StoreLogs(entries []*raft.Log) error {
+	if err := d.refuse.Load(); err != nil {
+		d.hits.Add(1)
+		return *err
+	}
+	if wait := time.Duration(d.delay.Load()); wait > 0 {
+		d.hits.Add(1)
+		<-time.After(wait)
+	}
+	return d.LogStore.StoreLogs(entries)
+}
+
+func (d *badDisk) below(c *Config) {
+	c.WrapLog = func(s raft.LogStore) raft.LogStore { d.LogStore = s; return d }
+}
+
+func (d *badDisk) fail(err error) { d.refuse.Store(&err) }
+func (d *badDisk) heal()          { d.refuse.Store(nil); d.delay.Store(0) }
+
+var (
+	diskFull   = &fs.PathError{Op: "write", Path: storeFile, Err: syscall.ENOSPC}
+	diskFailed = &fs.PathError{Op: "write", Path: storeFile, Err: syscall.EIO}
+)
+
+// withDisks is a fleet of three voters, each on a disk of its own.
+func withDisks(t *testing.T, run func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, l *ledger), change ...func(*Config)) {
+	bubble(t, 0, func(t *testing.T, f *fleet) {
+		disks, l := map[fsm.NodeID]*badDisk{}, &ledger{hashes: map[uint64][32]byte{}}
+		for range 3 {
+			m := f.add()
+			disks[m.id] = &badDisk{}
+			with := append([]func(*Config){disks[m.id].below, l.watch}, change...)
+			if len(f.nodes) == 1 {
+				with = append(with, bootstrap)
+			}
+			m.start(with...)
+			if leader := f.leader(); leader != m {
+				f.admit(leader, m)
+				f.promote(leader, m)
+			}
+		}
+		run(t, f, disks, l)
+	})
+}
+
+// work proposes one change after the other for so long and returns how many were acknowledged. A refused one is asked again.
+func (f *fleet) work(during time.Duration, among ...*member) (acknowledged int) {
+	f.t.Helper()
+	for end := time.Now().Add(during); time.Now().Before(end); {
+		m := f.leader(among...)
+		ctx, cancel := context.WithTimeout(f.t.Context(), time.Second)
+		_, err := m.node.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.SetMaintenance{
+			ExpectedEpoch: m.node.View().MaintenanceEpoch, State: fsm.Maintenance(1 + acknowledged%2),
+		}})
+		cancel()
+		if err == nil {
+			acknowledged++
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+	return acknowledged
+}
+
+// ledger compares the hashes of the states of all nodes, entry by entry, over their restarts.
+type ledger struct {
+	mu       sync.Mutex
+	hashes   map[uint64][32]byte
+	compared int
+	differ   []uint64
+}
+
+func (l *ledger) watch(c *Config) {
+	c.Applied = func(index uint64, hash [32]byte) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if other, ok := l.hashes[index]; !ok {
+			l.hashes[index] = hash
+		} else if l.compared++; other != hash {
+			l.differ = append(l.differ, index)
+		}
+	}
+}
+
+// equal waits until every running node has applied the same entries, and requires that their states never differed.
+func (l *ledger) equal(f *fleet) {
+	f.t.Helper()
+	last := f.leader().node.View().Index
+	f.eventually(func() bool {
+		for _, m := range f.nodes {
+			if m.node != nil && m.node.View().Index < last {
+				return false
+			}
+		}
+		return true
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	require.NotZero(f.t, l.compared)
+	require.Empty(f.t, l.differ, "entries after which the states differ")
+}
+
+func TestSlowFollowerDisk(t *testing.T) {
+	withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, l *ledger) {
+		leader := f.leader()
+		slow := f.others(leader)[0]
+		term := leader.node.View().RaftTerm
+		disks[slow.id].delay.Store(int64(400 * time.Millisecond)) // far above the election timeout
+		require.Greater(t, f.work(15*time.Second), 100, "the majority does not wait for it")
+		require.Greater(t, disks[slow.id].hits.Load(), int64(10))
+		require.Same(t, leader, f.leader())
+		require.Equal(t, term, leader.node.View().RaftTerm)
+		disks[slow.id].heal()
+		l.equal(f)
+		require.Equal(t, term, leader.node.View().RaftTerm, "nor when it is well again")
+	})
+}
+
+func TestSlowLeaderDisk(t *testing.T) {
+	withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, l *ledger) {
+		leader := f.leader()
+		term := leader.node.View().RaftTerm
+		disks[leader.id].delay.Store(int64(400 * time.Millisecond))
+		require.Greater(t, f.work(15*time.Second), 20)
+		require.Greater(t, disks[leader.id].hits.Load(), int64(10))
+		// Slow is not hung: it goes on leading, and nobody stands against it.
+		require.Same(t, leader, f.leader())
+		require.Equal(t, term, leader.node.View().RaftTerm)
+		require.Empty(t, leader.exits)
+		disks[leader.id].heal()
+		l.equal(f)
+	})
+}
+
+func TestHungLeaderDiskMovesLeadershipWithinTheBound(t *testing.T) {
+	const limit, hang = 2 * time.Second, time.Minute
+	withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, _ *ledger) {
+		leader := f.leader()
+		term := leader.node.View().RaftTerm
+		disks[leader.id].delay.Store(int64(hang))
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := leader.node.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.SetMaintenance{State: fsm.ReadOnly}})
+		require.True(t, cluster.OutcomeUnknown(err), "%v", err)
+		require.Contains(t, <-leader.exits, ErrStoreStalled.Code)
+		f.leader(f.others(leader)...)
+		// Two looks above the limit, then one election.
+		require.Less(t, time.Since(begin), limit+limit/10+3*fast.ElectionTimeout)
+		require.Greater(t, f.work(5*time.Second, f.others(leader)...), 30)
+		require.LessOrEqual(t, f.leader(f.others(leader)...).node.View().RaftTerm, term+3, "one election")
+		require.Equal(t, int64(1), disks[leader.id].hits.Load())
+		disks[leader.id].heal()
+		<-time.After(hang) // a write that hangs for ever would hold its goroutine for ever
+	}, func(c *Config) { c.StallLimit = limit })
+}
+
+// An error of the disk is the end of this process: what was to be written may be
+// there or not, and a second try could be answered with a success that is none.
+func TestFailedWriteEnds(t *testing.T) {
+	withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, _ *ledger) {
+		leader := f.leader()
+		disks[leader.id].fail(diskFailed)
+		_, err := leader.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.SetMaintenance{State: fsm.ReadOnly}})
+		require.True(t, cluster.OutcomeUnknown(err), "%v", err)
+		require.Contains(t, <-leader.exits, cluster.ErrStoreFailed.Code)
+		disks[leader.id].heal() // the next write would succeed; it is never made
+		f.leader(f.others(leader)...)
+		require.Greater(t, f.work(3*time.Second, f.others(leader)...), 15)
+		require.ErrorIs(t, leader.node.Failure(), cluster.ErrStoreFailed)
+		require.ErrorIs(t, leader.node.log.StoreLogs([]*raft.Log{{Index: 1}}), errStoreDead)
+		require.Equal(t, int64(1), disks[leader.id].hits.Load())
+		require.True(t, leader.node.Confirmed().IsZero())
+	})
+}
+
+func TestFailedFollowerWriteEnds(t *testing.T) {
+	withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, _ *ledger) {
+		leader := f.leader()
+		m := f.others(leader)[0]
+		disks[m.id].fail(diskFailed)
+		term := leader.node.View().RaftTerm
+		require.Greater(t, f.work(3*time.Second), 15)
+		require.Contains(t, <-m.exits, cluster.ErrStoreFailed.Code)
+		require.Equal(t, int64(1), disks[m.id].hits.Load())
+		require.Same(t, leader, f.leader())
+		require.Equal(t, term, leader.node.View().RaftTerm)
+	})
+}
+
+// A full disk can be emptied: the node stays, another one leads, and it goes on where it was.
+func TestFullDisk(t *testing.T) {
+	withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, l *ledger) {
+		leader := f.leader()
+		disks[leader.id].fail(diskFull)
+		_, err := leader.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.SetMaintenance{State: fsm.ReadOnly}})
+		require.Error(t, err)
+		f.leader(f.others(leader)...)
+		term := f.leader(f.others(leader)...).node.View().RaftTerm
+		require.Greater(t, f.work(20*time.Second, f.others(leader)...), 100)
+		require.LessOrEqual(t, f.leader(f.others(leader)...).node.View().RaftTerm, term+1, "it does not stand again and again")
+		require.Greater(t, disks[leader.id].hits.Load(), int64(10))
+		require.Empty(t, leader.exits)
+		require.NoError(t, leader.node.Failure())
+		disks[leader.id].heal()
+		l.equal(f)
+	})
+}
+
+func TestSpaceMayReturn(t *testing.T) {
+	require.True(t, spaceMayReturn(diskFull))
+	require.True(t, spaceMayReturn(errors.Join(&fs.PathError{Op: "write", Err: syscall.EDQUOT})))
+	require.False(t, spaceMayReturn(diskFailed))
+	require.False(t, spaceMayReturn(syscall.ENOSPC), "bolt's sync answers so")
+	require.False(t, spaceMayReturn(&fs.PathError{Op: "sync", Err: syscall.ENOSPC}))
+}
+
+// A follower that cannot store a snapshot is sent the next one later and later,
+// nothing of the attempts stays on its disk, and it catches up once there is room.
+func TestSnapshotsDoNotLoop(t *testing.T) {
+	withDisks(t, func(t *testing.T, f *fleet, _ map[fsm.NodeID]*badDisk, l *ledger) {
+		leader := f.leader()
+		m := f.others(leader)[0]
+		m.close()
+		var proposers sync.WaitGroup
+		for range 32 {
+			proposers.Go(func() {
+				for range 2 * trailingLogs / 32 {
+					_, _ = leader.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(leader)})
+				}
+			})
+		}
+		proposers.Wait()
+		require.NoError(t, leader.node.raft.Snapshot().Error())
+		term := leader.node.View().RaftTerm
+
+		dir := filepath.Join(m.dir, "raft", snapshotsDir)
+		n := m.start(l.watch)
+		attempts := 0
+		n.store.snapshots.sealing = func() error { attempts++; return diskFull }
+		<-time.After(time.Minute)
+		require.Greater(t, attempts, 1)
+		require.Less(t, attempts, 60, "one a second at most")
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(left), 1, "what a failed attempt wrote is removed")
+		require.Same(t, leader, f.leader())
+		require.Equal(t, term, leader.node.View().RaftTerm)
+		require.Empty(t, m.exits)
+
+		before := attempts
+		n.store.snapshots.sealing = func() error { attempts++; return nil }
+		f.eventually(func() bool { return n.View().Index >= leader.node.View().Index })
+		<-time.After(time.Minute)
+		require.LessOrEqual(t, attempts-before, 2, "it is installed once")
+		l.equal(f)
+	})
+}

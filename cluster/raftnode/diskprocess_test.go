@@ -1,0 +1,227 @@
+// A whole node in a process of its own, whose disk fails, fills up or hangs at the kernel.
+
+package raftnode
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/testkit/disk"
+	"github.com/forgeyard/forgeyard/transport"
+	"github.com/forgeyard/forgeyard/transport/pki"
+)
+
+// envNode makes the supervised process a node instead of the driver.
+const envNode = "FORGEYARD_DISK_NODE"
+
+// runNode proposes one change after the other, with a snapshot now and then,
+// until its input ends, and notes in the journal what was acknowledged.
+func runNode(ctx context.Context) (err error) {
+	if err := disk.Confine(); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	go func() { // ends with the process
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	dir := os.Getenv(envDriverDir)
+	journal, err := os.OpenFile(filepath.Join(dir, journalFile), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	cfg := driverConfig(dir)
+	subject := pki.Node(cfg.Self.Cluster, cfg.Self.Node)
+	cfg.Transport = newMemRaft(cfg.Self.Node)
+	cfg.Control = &line{board: &switchboard{}, self: cfg.Self.Node, handlers: map[string]handler{}, peer: transport.Peer{
+		Subject: subject, Hello: transport.Hello{Cluster: subject.Cluster, ID: subject.ID, Incarnation: cfg.Self.Incarnation},
+	}}
+	cfg.Member = fsm.Member{
+		Node: cfg.Self.Node, Incarnation: cfg.Self.Incarnation, Name: "node", Role: fsm.Learner, State: fsm.Joining,
+		Endpoint: "127.0.0.1:7443", Protocol: fsm.VersionRange{Min: 1, Max: 1}, Build: "test",
+	}
+	cfg.Bootstrap, cfg.ClusterName = true, "test"
+	cfg.Exit = func(code int, reason string) {
+		fmt.Fprintln(os.Stderr, reason)
+		os.Exit(code)
+	}
+	alone(&cfg)
+	n, err := Open(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.Close()) }()
+	for i := 0; ctx.Err() == nil; i++ {
+		if i%20 == 19 {
+			_ = n.raft.Snapshot().Error() // a disk that refuses it has said so in the log
+		}
+		bounded, cancel := context.WithTimeout(ctx, time.Second)
+		commit, err := n.Propose(bounded, fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.SetMaintenance{
+			ExpectedEpoch: n.View().MaintenanceEpoch, State: fsm.Maintenance(1 + i%2),
+		}})
+		cancel()
+		if err != nil {
+			continue
+		}
+		b, err := json.Marshal(step{Kind: stepConfirm, Last: commit.Index, Term: commit.Term, Done: true})
+		if err != nil {
+			return err
+		}
+		if _, err := journal.Write(append(b, '\n')); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nodeProcess is a running node under supervision.
+type nodeProcess struct {
+	*disk.Process
+	dir   string
+	stdin io.Closer
+	log   *bytes.Buffer
+}
+
+func startNode(t *testing.T, dir string, faults ...disk.Fault) *nodeProcess {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), envDriverDir+"="+dir, envNode+"=1")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	n := &nodeProcess{dir: dir, stdin: in, log: &bytes.Buffer{}}
+	cmd.Stdout, cmd.Stderr = n.log, n.log
+	n.Process, err = disk.Start(cmd, dir, faults...)
+	require.NoError(t, err)
+	return n
+}
+
+// acksOf is how many proposals were, and the last one.
+func acksOf(events []disk.Event) (count int, last step) {
+	for _, e := range events {
+		if e.Path == journalFile && e.Op == disk.Write && e.Errno == 0 {
+			count++
+			_ = json.Unmarshal(e.Data, &last) // it wrote it itself
+		}
+	}
+	return count, last
+}
+
+// reaches waits until so many proposals were acknowledged.
+func (n *nodeProcess) reaches(t *testing.T, count int) {
+	t.Helper()
+	require.Eventually(t, func() bool { k, _ := acksOf(n.Events()); return k >= count }, time.Minute, 5*time.Millisecond)
+}
+
+// holds requires the last acknowledged entry after a power cut of each kind.
+func holds(t *testing.T, events []disk.Event, seed uint64) {
+	t.Helper()
+	_, last := acksOf(events)
+	for _, loss := range allLosses {
+		to := t.TempDir()
+		_, err := disk.PowerCut(to, events, loss, rand.New(rand.NewPCG(seed, uint64(loss))))
+		require.NoError(t, err)
+		cfg := driverConfig(to)
+		require.NoError(t, cfg.setDefaults())
+		st, err := openStore(cfg)
+		require.NoError(t, err, "%s", loss)
+		require.GreaterOrEqual(t, st.found.last, last.Last, "%s", loss)
+		require.GreaterOrEqual(t, st.found.term, last.Term, "%s", loss)
+		require.NoError(t, st.close())
+	}
+}
+
+// diskCase is a fault and what it must lead to.
+type diskCase struct {
+	fault disk.Fault
+	ends  bool // with ExitStorage and the code; else the node goes on
+}
+
+var diskCases = map[string]diskCase{
+	"log: a sync fails once":          {disk.Fault{Op: disk.Sync, Path: storeFile, Times: 1, Errno: unix.EIO}, true},
+	"log: a sync finds no space":      {disk.Fault{Op: disk.Sync, Path: storeFile, Times: 1, Errno: unix.ENOSPC}, true},
+	"log: a write fails once":         {disk.Fault{Op: disk.Write, Path: storeFile, Times: 1, Errno: unix.EIO}, true},
+	"log: no space for a while":       {disk.Fault{Op: disk.Write, Path: storeFile, Times: 5, Errno: unix.ENOSPC}, false},
+	"tail mark: a write fails":        {disk.Fault{Op: disk.Write, Path: tailFile, Times: 1, Errno: unix.EIO}, true},
+	"snapshot: a sync fails":          {disk.Fault{Op: disk.Sync, Path: "state.bin", Times: 2, Errno: unix.EIO}, false},
+	"snapshot: a write fails":         {disk.Fault{Op: disk.Write, Path: "state.bin", Times: 2, Errno: unix.EIO}, false},
+	"snapshot: no space":              {disk.Fault{Op: disk.Create, Path: "meta.json", Times: 2, Errno: unix.ENOSPC}, false},
+	"snapshot: the seal fails":        {disk.Fault{Op: disk.Sync, Path: sealFile, Times: 2, Errno: unix.EIO}, false},
+	"snapshot: the rename fails":      {disk.Fault{Op: disk.Rename, Path: unfinishedSnapshot, Times: 2, Errno: unix.EIO}, false},
+	"snapshot: its directory fails":   {disk.Fault{Op: disk.Sync, Path: snapshotsDir, Times: 2, Errno: unix.EIO}, false},
+	"high-water mark: a sync fails":   {disk.Fault{Op: disk.Sync, Path: markFile, Skip: 3, Times: 1, Errno: unix.EIO}, false},
+	"high-water mark: of the term":    {disk.Fault{Op: disk.Sync, Path: markFile, Skip: 1, Times: 1, Errno: unix.EIO}, true},
+	"high-water mark: it has no room": {disk.Fault{Op: disk.Write, Path: markFile, Skip: 3, Times: 2, Errno: unix.ENOSPC}, false},
+}
+
+// run starts a node, hits it after so many matching operations, and checks what follows.
+func (c diskCase) run(t *testing.T, skip int) {
+	t.Helper()
+	c.fault.Skip += skip
+	n := startNode(t, t.TempDir(), c.fault)
+	if c.ends {
+		err := n.Wait()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit, "%s", n.log)
+		require.Equal(t, ExitStorage, exit.ExitCode(), "%s", n.log)
+		require.Contains(t, n.log.String(), cluster.ErrStoreFailed.Code)
+	} else {
+		require.Eventually(t, func() bool { return n.Hits()[0] >= c.fault.Times }, time.Minute, 5*time.Millisecond)
+		k, _ := acksOf(n.Events())
+		n.reaches(t, k+30)
+		require.NoError(t, n.stdin.Close())
+		require.NoError(t, n.Wait(), "%s", n.log)
+	}
+	require.NotZero(t, n.Hits()[0], "no fault happened")
+	events := n.Events()
+	at := slices.IndexFunc(events, func(e disk.Event) bool { return e.Errno != 0 })
+	if c.ends {
+		require.Equal(t, acksIn(events[:at]), acksIn(events), "acknowledged after the disk had failed")
+	}
+	holds(t, events, uint64(skip))
+}
+
+func acksIn(events []disk.Event) int { k, _ := acksOf(events); return k }
+
+func TestDiskFails(t *testing.T) {
+	for _, name := range []string{"log: a sync fails once", "log: no space for a while", "snapshot: its directory fails"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := diskCases[name]
+			skip := 0
+			if strings.HasPrefix(name, "log") {
+				skip = 60
+			}
+			c.run(t, skip)
+		})
+	}
+}
+
+// mountSmall makes a file system of its own, where that is allowed.
+func mountSmall(t *testing.T, size string) (dir string, ok bool) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		require.ErrorIs(t, err, syscall.EPERM)
+		return dir, false
+	}
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, 0)) })
+	return dir, true
+}
