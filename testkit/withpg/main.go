@@ -53,7 +53,7 @@ func run(args []string) (code int, err error) {
 		return 1, err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // a starved machine takes long to remove the files of many databases
 		defer cancel()
 		if serr := srv.Stop(ctx); serr != nil {
 			code, err = max(code, 1), errors.Join(err, serr)

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -36,7 +37,7 @@ func run(ctx context.Context, only []string) (err error) {
 	if err != nil {
 		return err
 	}
-	start, tried, survived := time.Now(), 0, 0
+	start, tried, killed := time.Now(), 0, 0
 	fmt.Printf("%-8s %-27s %8s %8s  %s\n", "", "mutant", "without", "with", "test, and what it says")
 	for _, c := range mutants.Catalog() {
 		if len(only) > 0 && !slices.Contains(only, string(c.Mutant)) {
@@ -48,15 +49,19 @@ func run(ctx context.Context, only []string) (err error) {
 			return context.Cause(ctx)
 		}
 		word, says := "killed", t.Finding()
-		if err != nil {
-			survived++
-			word, says = "SURVIVED", err.Error()
+		switch {
+		case err == nil:
+			killed++
+		case errors.Is(err, mutants.ErrSurvived):
+			word, says = "SURVIVED", c.Breaks
+		default:
+			word, says = "UNPROVEN", err.Error()
 		}
 		fmt.Printf("%-8s %-27s %7.1fs %7.1fs  %s %s\n%56s%s\n", word, c.Mutant, t.Clean.Took.Seconds(), t.Planted.Took.Seconds(), c.Test.Package, c.Test.Run, "", says)
 	}
-	fmt.Printf("%d mutants, %d killed, in %.0f s\n", tried, tried-survived, time.Since(start).Seconds())
-	if tried == 0 || survived > 0 {
-		return fmt.Errorf("%d of %d mutants were not caught", survived, tried)
+	fmt.Printf("%d mutants, %d killed, in %.0f s\n", tried, killed, time.Since(start).Seconds())
+	if tried == 0 || killed < tried {
+		return fmt.Errorf("%d of %d mutants were not caught", tried-killed, tried)
 	}
 	return nil
 }
