@@ -104,13 +104,13 @@ func (n *nemesis) end() {
 		n.w.side.Wait()
 		close(done)
 	}()
-	for n.attend(); ; n.attend() {
+	for over := false; !over || len(n.undos) > 0; {
+		n.attend()
+		<-time.After(look)
 		select {
 		case <-done:
-			if len(n.undos) == 0 {
-				return
-			}
-		case <-time.After(look):
+			over = true
+		default:
 		}
 	}
 }

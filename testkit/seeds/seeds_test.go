@@ -21,7 +21,7 @@ const (
 // briefly is the phase with faults in every test run, fully in a chaos run.
 const (
 	briefly = 12 * time.Second
-	fully   = 45 * time.Second
+	fully   = 30 * time.Second
 )
 
 // fixed are the seeds of every test run: together they have every kind of fault.
