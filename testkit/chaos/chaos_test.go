@@ -64,6 +64,9 @@ func TestChaosProcesses(t *testing.T) {
 				}
 			}
 			stop()
+			if rounds == 0 {
+				return // its start took the time that was left
+			}
 			v := w.Settle(t, rounds*leasesOfARound)
 			t.Logf("%d rounds: %d jobs, %d leases, %d starts, highest epoch %d", rounds, v.Terminal, v.LeasesMade, v.Starts, v.HighestEpoch)
 		})

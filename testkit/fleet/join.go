@@ -16,6 +16,9 @@ import (
 	"github.com/forgeyard/forgeyard/fsm"
 )
 
+// notReady is the code of a promotion that has to wait.
+const notReady = "FY-MEMBER-002"
+
 // readyBound is how long each step of the start may take.
 const readyBound = 60 * time.Second
 
@@ -80,11 +83,12 @@ func (f *Fleet) promote(ctx context.Context, n *Node) error {
 }
 
 // insist posts again while the daemon says that nothing happened and that it may
-// yet: on a starved machine the one voter may lose its majority for a moment.
+// yet: on a starved machine the leader may lose its majority for a moment, and the
+// next one has heard of nobody's health.
 func (n *Node) insist(ctx context.Context, path string, req, resp any) error {
 	for {
 		err := n.call(ctx, http.MethodPost, path, req, resp)
-		if err == nil || !strings.Contains(err.Error(), `"retryable":true,"outcome_unknown":false`) {
+		if err == nil || !strings.Contains(err.Error(), `"retryable":true,"outcome_unknown":false`) && !strings.Contains(err.Error(), notReady) {
 			return err
 		}
 		select {
