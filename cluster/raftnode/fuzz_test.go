@@ -4,15 +4,18 @@ package raftnode
 
 import (
 	"bytes"
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
+	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/raftnode/early"
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/testkit/corpus"
 )
@@ -32,6 +35,7 @@ func FuzzControlRequest(f *testing.F) {
 	for name, v := range map[string]any{
 		"propose": proposeRequest{Proposal: proposal}, "propose nothing": proposeRequest{}, "propose rubbish": proposeRequest{Proposal: []byte{1, 2}},
 		"ping": pingRequest{Report: report}, "ping of all": pingRequest{Report: own}, "negative time": pingRequest{Report: cluster.HealthReport{PGWritableFor: -1}},
+		"testimony":     early.Testimony{Gone: true, Position: early.Position{Term: 2, Index: 9}},
 		"propose reply": proposeReply{Result: fsm.Result{Epoch: 8}, Index: 10, Term: 2}, "ping reply": pingReply{Age: time.Second, Index: 3},
 	} {
 		b, err := cbor.Marshal(v)
@@ -50,6 +54,10 @@ func FuzzControlRequest(f *testing.F) {
 			other := cluster.Identity{Node: fsm.NodeID{15: 99}, Incarnation: inc}
 			require.False(t, forwardable(p.Command, other), "%#v", p.Command)
 		}
+		var said early.Testimony
+		if err := DecodeRequest(b, &said); err != nil {
+			require.ErrorIs(t, err, ErrMalformed)
+		}
 		var ping pingRequest
 		if err := DecodeRequest(b, &ping); err != nil {
 			require.ErrorIs(t, err, ErrMalformed)
@@ -64,32 +72,71 @@ func FuzzControlRequest(f *testing.F) {
 	})
 }
 
-// Marker and high-water mark: what cannot be read is an error, never a node without a past.
+// Marker, high-water mark and tail mark: what cannot be read is an error, never
+// a node without a past. Half of the inputs get a valid checksum and reach the
+// decoder behind it.
 func FuzzGuardFiles(f *testing.F) {
 	for name, s := range map[string]string{
-		"marker": `{"cluster_id":"00000000000000000000000001","node_id":"00000000000000000000000002","created":"2026-11-29T00:00:00Z"}` + "\n",
-		"mark":   `{"term":7,"applied_index":12}` + "\n", "mark cut": `{"term":7,"appl`, "empty": "", "null": "null", "nothing inside": "{}", "a list": "[]",
+		"marker": `{"cluster_id":"00000000000000000000000001","node_id":"00000000000000000000000002","created":"2026-11-29T00:00:00Z"}`,
+		"mark":   `{"term":7,"applied_index":12}`, "mark cut": `{"term":7,"appl`, "null": "null", "nothing inside": "{}", "a list": "[]",
 		"zeros": string(make([]byte, 40)), "a negative term": `{"term":-1}`, "a term too large": `{"term":18446744073709551616}`,
-		"two documents": `{"term":7}{"term":0}`, "another name": `{"Term":7,"applied":3}`, "term twice": `{"term":7,"term":0}`,
+		"two documents": `{"term":7}{"term":0}`, "another name": `{"Term":7,"applied":3}`, "term twice": `{"term":7,"term":0}`, "empty": "",
 	} {
-		corpus.Add(f, name, s)
+		corpus.Add(f, name, s, true)
 	}
-	f.Fuzz(func(t *testing.T, s string) {
+	corpus.Add(f, "unsealed", `{"term":7,"applied_index":12}`+"\n", false)
+	corpus.Add(f, "a wrong checksum", `{"term":7,"applied_index":12}`+"\n00000000\n", false)
+	corpus.Add(f, "tail", string(tailText(12)), false)
+	corpus.Add(f, "tail with a sign", "+0000000000000000012 00000000\n", false)
+	corpus.Add(f, "two tails", string(tailText(12))+string(tailText(13)), false)
+	f.Fuzz(func(t *testing.T, s string, seal bool) {
+		content := []byte(s)
+		if seal {
+			content = withSum(content)
+		}
 		dir := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, markFile), []byte(s), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, markFile), content, 0o600))
 		h, err := openHighWater(dir)
 		if err == nil {
-			require.NotZero(t, h.load(), "a mark that says nothing would let an emptied store pass")
 			require.NoError(t, writeJSON(h.path, h.load()))
 			again, err := openHighWater(dir)
 			require.NoError(t, err)
 			require.Equal(t, h.load(), again.load())
 		}
-		require.NoError(t, os.WriteFile(filepath.Join(dir, markerFile), []byte(s), 0o600))
-		m, marked, err := readMarker(dir)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, markerFile), content, 0o600))
+		_, marked, err := readMarker(dir)
 		require.True(t, marked || err != nil, "a file is there")
-		if err == nil {
-			require.False(t, m.Node.IsZero() || m.Cluster.IsZero(), "a marker that names nobody")
+		require.NoError(t, os.WriteFile(tailPath(dir), content, 0o600))
+		if last, err := readTail(dir); err == nil {
+			require.Equal(t, string(tailText(last)), string(content), "one text for one mark")
 		}
+	})
+}
+
+// An entry of the log that reads well is the one that was stored.
+func FuzzUnsealEntry(f *testing.F) {
+	sealed := func(e raft.Log) []byte {
+		return binary.BigEndian.AppendUint32(bytes.Clone(e.Extensions), entrySum(&e))
+	}
+	plain := raft.Log{Index: 5, Term: 2, Type: raft.LogCommand, Data: []byte("command")}
+	extended := plain
+	extended.Extensions = []byte("x")
+	corpus.Add(f, "entry", int64(5), int64(2), byte(raft.LogCommand), plain.Data, sealed(plain), int64(0))
+	corpus.Add(f, "with extensions", int64(5), int64(2), byte(raft.LogCommand), plain.Data, sealed(extended), int64(0))
+	corpus.Add(f, "another index", int64(6), int64(2), byte(raft.LogCommand), plain.Data, sealed(plain), int64(0))
+	corpus.Add(f, "another type", int64(5), int64(2), byte(raft.LogConfiguration), plain.Data, sealed(plain), int64(0))
+	corpus.Add(f, "no checksum", int64(5), int64(2), byte(raft.LogCommand), plain.Data, []byte{}, int64(0))
+	corpus.Add(f, "half a checksum", int64(5), int64(2), byte(raft.LogCommand), plain.Data, []byte{1, 2}, int64(0))
+	corpus.Add(f, "a byte moved over", int64(5), int64(2), byte(raft.LogCommand), []byte("comman"), append([]byte("d"), sealed(plain)...), int64(0))
+	f.Fuzz(func(t *testing.T, index, term int64, kind byte, data, extensions []byte, at int64) {
+		e := raft.Log{Index: uint64(index), Term: uint64(term), Type: raft.LogType(kind), Data: data, Extensions: bytes.Clone(extensions)}
+		if at != 0 {
+			e.AppendedAt = time.Unix(0, at)
+		}
+		if err := unsealEntry(uint64(index), &e); err != nil {
+			require.ErrorIs(t, err, errUnsealed)
+			return
+		}
+		require.Equal(t, string(extensions), string(sealed(e)), "it seals to what was read")
 	})
 }

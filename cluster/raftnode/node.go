@@ -91,7 +91,7 @@ func (n *Node) start() error {
 		inner = n.cfg.WrapLog(inner)
 	}
 	n.log = &logStore{LogStore: inner, now: n.cfg.Now, broken: n.logBroken, failed: n.logFailed, wrote: n.volume.wrote}
-	cached, err := raft.NewLogCache(trailingLogs/2, n.log)
+	cached, err := raft.NewLogCache(trailingLogs/2, n.installed())
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,14 @@ type contents struct {
 
 func (c contents) empty() bool { return c.term == 0 && c.last == 0 && c.snapshot == nil }
 
+// held is the newest entry that is in the log or a snapshot.
+func (c contents) held() uint64 {
+	if c.snapshot != nil {
+		return max(c.last, c.snapshot.Index)
+	}
+	return c.last
+}
+
 // store is the open durable state of one node.
 type store struct {
 	bolt      *raftboltdb.BoltStore // under log and stable, which everything goes through
@@ -100,7 +108,7 @@ func openStore(cfg Config) (*store, error) {
 		return nil, ErrStoreUnmarked.Wrap(nil, "%s holds state, but %s has no marker", path, cfg.IdentityDir)
 	case cfg.Bootstrap && !found.empty():
 		return nil, ErrBootstrapTwice.Wrap(nil, "%s holds state of term %d", cfg.Dir, found.term)
-	case found.last < tail:
+	case found.held() < tail: // after an installed snapshot the log may be empty
 		return nil, ErrStoreBackwards.Wrap(nil, "%s ends at entry %d; it had reached entry %d", path, found.last, tail)
 	}
 	if !exists {
@@ -201,10 +209,7 @@ func inspect(path string, exists bool, snapshots *snapshotStore, high mark) (con
 			return c, err
 		}
 	}
-	held := c.last
-	if c.snapshot != nil {
-		held = max(held, c.snapshot.Index)
-	}
+	held := c.held()
 	switch {
 	case c.empty() && high != (mark{}):
 		return c, cluster.ErrStoreEmptied.Wrap(nil, "%s holds nothing, though this node had reached term %d and entry %d", path, high.Term, high.Applied)
