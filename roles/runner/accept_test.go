@@ -1,3 +1,5 @@
+// Two processes under one certificate: who of them may start a lease.
+
 package runner_test
 
 import (

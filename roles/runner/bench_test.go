@@ -1,3 +1,5 @@
+// What a submission and a completion cost a daemon.
+
 package runner_test
 
 import (

@@ -1,3 +1,5 @@
+// The fixture of an agent's carrier: a daemon that a test plays by hand, and the place where its bytes go.
+
 package runner_test
 
 import (

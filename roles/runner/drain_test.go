@@ -1,3 +1,5 @@
+// An agent that takes nothing new: drained, stopping, or stuck.
+
 package runner_test
 
 import (

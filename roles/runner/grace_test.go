@@ -1,3 +1,5 @@
+// What a task that ignores SIGTERM may not reach into.
+
 package runner
 
 import (

@@ -1,3 +1,5 @@
+// The agent's own log stays small, whatever it has run.
+
 package runner
 
 import (

@@ -1,3 +1,5 @@
+// Tasks that take too much of their machine.
+
 package runner_test
 
 import (

@@ -1,3 +1,5 @@
+// Needs that no order satisfies, and other shapes of a run that are refused.
+
 package runner
 
 import (

@@ -1,3 +1,5 @@
+// Supervisors that wait for a task.
+
 package runner
 
 import (

@@ -1,3 +1,5 @@
+// Tasks as real processes: their steps, their files, their end, and what they leave behind.
+
 package runner_test
 
 import (

@@ -1,3 +1,5 @@
+// Agents and daemons over the real transport.
+
 package runner_test
 
 import (

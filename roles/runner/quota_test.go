@@ -1,3 +1,5 @@
+// The count behind the queue limit: nobody waits for it beyond their own time.
+
 package runner
 
 import (

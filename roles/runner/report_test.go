@@ -1,3 +1,5 @@
+// How an attempt's end becomes its report.
+
 package runner
 
 import (

@@ -1,3 +1,5 @@
+// An agent's next process, and what the one before it left running.
+
 package runner_test
 
 import (

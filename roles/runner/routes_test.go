@@ -1,3 +1,5 @@
+// Runs over HTTP: submitted, listed, shown and refused.
+
 package runner_test
 
 import (

@@ -1,3 +1,5 @@
+// An attempt's bytes, from the agent's side: inputs, outputs and the log, also when the store is away.
+
 package runner_test
 
 import (

@@ -1,3 +1,5 @@
+// What leases and a new leader cost.
+
 package scheduler
 
 import (

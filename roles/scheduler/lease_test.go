@@ -1,3 +1,5 @@
+// Making leases: in which order, by whom, and what they record.
+
 package scheduler
 
 import (

@@ -1,3 +1,5 @@
+// What an epoch keeps between two batches, and what it may not trust.
+
 package scheduler
 
 import (

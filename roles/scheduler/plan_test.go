@@ -1,3 +1,5 @@
+// The planner: its bounds and its fairness, over made-up queues.
+
 package scheduler
 
 import (

@@ -1,3 +1,5 @@
+// Jobs that nobody has leased: released, repeated, skipped and cancelled; and agents that accept nothing.
+
 package scheduler
 
 import (

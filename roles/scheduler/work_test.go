@@ -1,3 +1,5 @@
+// Scheduler, daemons and agents together.
+
 package scheduler
 
 import (
