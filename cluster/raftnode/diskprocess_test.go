@@ -138,14 +138,19 @@ func holds(t *testing.T, events []disk.Event, seed uint64) {
 		to := t.TempDir()
 		_, err := disk.PowerCut(to, events, loss, rand.New(rand.NewPCG(seed, uint64(loss))))
 		require.NoError(t, err)
-		cfg := driverConfig(to)
-		require.NoError(t, cfg.setDefaults())
-		st, err := openStore(cfg)
-		require.NoError(t, err, "%s", loss)
-		require.GreaterOrEqual(t, st.found.last, last.Last, "%s", loss)
-		require.GreaterOrEqual(t, st.found.term, last.Term, "%s", loss)
-		require.NoError(t, st.close())
+		holdsIn(t, to, last)
 	}
+}
+
+func holdsIn(t *testing.T, dir string, last step) {
+	t.Helper()
+	cfg := driverConfig(dir)
+	require.NoError(t, cfg.setDefaults())
+	st, err := openStore(cfg)
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, st.found.last, last.Last)
+	require.GreaterOrEqual(t, st.found.term, last.Term)
+	require.NoError(t, st.close())
 }
 
 // diskCase is a fault and what it must lead to.
@@ -191,7 +196,9 @@ func (c diskCase) run(t *testing.T, skip int) {
 	}
 	require.NotZero(t, n.Hits()[0], "no fault happened")
 	events := n.Events()
-	at := slices.IndexFunc(events, func(e disk.Event) bool { return e.Errno != 0 })
+	at := slices.IndexFunc(events, func(e disk.Event) bool {
+		return e.Op == c.fault.Op && e.Errno == c.fault.Errno && strings.Contains(e.Path, c.fault.Path)
+	})
 	if c.ends {
 		require.Equal(t, acksIn(events[:at]), acksIn(events), "acknowledged after the disk had failed")
 	}
@@ -214,14 +221,14 @@ func TestDiskFails(t *testing.T) {
 	}
 }
 
-// mountSmall makes a file system of its own, where that is allowed.
-func mountSmall(t *testing.T, size string) (dir string, ok bool) {
+// mountSmall puts a file system of its own on dir, where that is allowed.
+func mountSmall(t *testing.T, dir, size string) bool {
 	t.Helper()
-	dir = t.TempDir()
+	require.NoError(t, os.Mkdir(dir, 0o700))
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
 		require.ErrorIs(t, err, syscall.EPERM)
-		return dir, false
+		return false
 	}
 	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, 0)) })
-	return dir, true
+	return true
 }

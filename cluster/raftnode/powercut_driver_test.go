@@ -148,7 +148,9 @@ func (d *driver) step() error {
 		return d.replace()
 	case p < 88 && d.applied > d.snapshot:
 		return d.takeSnapshot()
-	case p < 95:
+	case p < 90:
+		return d.install()
+	case p < 96:
 		return d.promised(step{Kind: stepMark, Last: d.applied}, d.st.high.flush)
 	default:
 		return d.promised(step{Kind: stepReopen}, func() error { return errors.Join(d.st.close(), d.open()) })
@@ -256,11 +258,37 @@ func (d *driver) replace() error {
 }
 
 func (d *driver) takeSnapshot() error {
-	s := step{Kind: stepSnap, Last: d.applied, Term: d.terms[d.applied]}
-	err := d.promised(s, func() error {
+	if err := d.writeSnapshot(d.applied, d.terms[d.applied]); err != nil {
+		return err
+	}
+	keep := d.snapshot - min(d.snapshot, d.rng.Uint64N(8))
+	if keep < d.first {
+		return nil
+	}
+	s := step{Kind: stepCompact, First: d.first, Last: keep}
+	d.first = keep + 1
+	return d.promised(s, func() error { return d.log.DeleteRange(s.First, s.Last) })
+}
+
+// install is what a follower does that is sent a snapshot: it takes the place of the whole log.
+func (d *driver) install() error {
+	index := d.last + 1 + d.rng.Uint64N(10)
+	if err := d.writeSnapshot(index, d.term); err != nil {
+		return err
+	}
+	s := step{Kind: stepCompact, First: d.first, Last: index}
+	last := d.last
+	d.first, d.last, d.applied, d.terms[index] = index+1, index, index, d.term
+	d.st.high.raiseApplied(index)
+	return d.promised(s, func() error { return d.log.DeleteRange(s.First, last) })
+}
+
+func (d *driver) writeSnapshot(index, term uint64) error {
+	d.snapshot = index
+	return d.promised(step{Kind: stepSnap, Last: index, Term: term}, func() error {
 		conf := raft.Configuration{Servers: []raft.Server{{ID: serverID(d.cfg.Self.Node), Address: serverAddress(d.cfg.Self.Node)}}}
 		_, transport := raft.NewInmemTransport("")
-		sink, err := d.st.snapshots.Create(1, s.Last, s.Term, conf, 1, transport)
+		sink, err := d.st.snapshots.Create(1, index, term, conf, 1, transport)
 		if err != nil {
 			return err
 		}
@@ -270,15 +298,4 @@ func (d *driver) takeSnapshot() error {
 		}
 		return encoded{bytes: b, hash: d.fsm.Hash()}.Persist(sink)
 	})
-	if err != nil {
-		return err
-	}
-	d.snapshot = s.Last
-	keep := d.snapshot - min(d.snapshot, d.rng.Uint64N(8))
-	if keep < d.first {
-		return nil
-	}
-	s = step{Kind: stepCompact, First: d.first, Last: keep}
-	d.first = keep + 1
-	return d.promised(s, func() error { return d.log.DeleteRange(s.First, s.Last) })
 }

@@ -58,7 +58,15 @@ func (s sealedLog) GetLog(index uint64, entry *raft.Log) error {
 // DeleteRange lowers the mark before the newest entries go, so that it never states more than the log holds.
 func (s sealedLog) DeleteRange(low, high uint64) error {
 	if last := s.tail.load(); low <= last && last <= high {
-		if err := s.tail.lower(low - 1); err != nil {
+		first, err := s.FirstIndex()
+		if err != nil {
+			return err
+		}
+		left := uint64(0) // the whole log goes
+		if first < low {
+			left = low - 1
+		}
+		if err := s.tail.lower(left); err != nil {
 			return err
 		}
 	}
