@@ -100,6 +100,7 @@ type Stranger struct {
 	fleet    *Fleet
 	ID       fsm.NodeID
 	address  string
+	seeds    []string
 	identity *pki.Identity
 }
 
@@ -107,11 +108,20 @@ type Stranger struct {
 // number among strangers' addresses that no other one uses at that time.
 func (f *Fleet) NewStranger(id fsm.NodeID, number int) *Stranger {
 	f.t.Helper()
-	return &Stranger{fleet: f, ID: id, address: fmt.Sprintf("10.0.2.%d:7443", number), identity: f.identity(pki.KindNode, id.String())}
+	return f.stranger(id, fmt.Sprintf("10.0.2.%d:7443", number), f.identity(pki.KindNode, id.String()))
+}
+
+func (f *Fleet) stranger(id fsm.NodeID, address string, identity *pki.Identity) *Stranger {
+	s := &Stranger{fleet: f, ID: id, address: address, identity: identity}
+	for _, n := range f.Nodes {
+		s.seeds = append(s.seeds, n.cluster.String())
+	}
+	return s
 }
 
 // Redeem tries to join with a token through all daemons, until it is admitted,
-// finally refused, or ctx ends. It runs no daemon afterwards.
+// finally refused, or ctx ends. It runs no daemon afterwards. It may be called
+// from any goroutine.
 func (s *Stranger) Redeem(ctx context.Context, token membership.Token) error {
 	f, incarnation := s.fleet, cluster.NewIncarnationID()
 	endpoint, err := transport.Listen(transport.Config{
@@ -123,13 +133,10 @@ func (s *Stranger) Redeem(ctx context.Context, token membership.Token) error {
 	if err != nil {
 		return err
 	}
-	joiner := membership.Joiner{Control: endpoint, Member: fsm.Member{
+	joiner := membership.Joiner{Control: endpoint, Seeds: s.seeds, Member: fsm.Member{
 		Node: s.ID, Incarnation: incarnation, Name: "stranger-" + s.ID.String(), Endpoint: fsm.Endpoint(s.address), Agents: fsm.Endpoint(s.address),
 		Protocol: fsm.VersionRange{Min: 1, Max: 1},
 	}}
-	for _, n := range f.Nodes {
-		joiner.Seeds = append(joiner.Seeds, n.cluster.String())
-	}
 	_, err = joiner.Join(ctx, token)
 	if closed := endpoint.Close(); err == nil {
 		err = closed

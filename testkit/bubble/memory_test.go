@@ -53,8 +53,8 @@ func TestJoinerForgetsItsToken(t *testing.T) {
 		f := New(t, db, 1, 22)
 		first := f.Nodes[0]
 		n := f.newNode(1, "node-b")
+		stranger := f.stranger(n.ID, n.cluster.String(), n.id)
 		f.Nodes = append(f.Nodes, n)
-		stranger := &Stranger{fleet: f, ID: n.ID, address: n.cluster.String(), identity: n.id}
 		var added membership.Added
 		first.Call(http.MethodPost, "/v1/cluster/add", membership.AddRequest{Node: n.ID, Name: n.Name}, &added)
 		require.NoError(t, stranger.Redeem(t.Context(), membership.Token(added.Token)))
