@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"os/exec"
 	"syscall"
 
@@ -23,10 +22,7 @@ const unsupervisedEnv = "FORGEYARD_UNSUPERVISED"
 func unsupervised(ctx context.Context, t runner.Task, output io.Writer) runner.Exit {
 	for _, step := range t.Steps {
 		cmd := exec.CommandContext(ctx, step.Argv[0], step.Argv[1:]...)
-		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = t.Dir, []string{"PATH=" + os.Getenv("PATH")}, output, output
-		for name, value := range t.Env {
-			cmd.Env = append(cmd.Env, name+"="+value)
-		}
+		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = t.Dir, runner.Environment(t), output, output
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 		err := cmd.Run()
