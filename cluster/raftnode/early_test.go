@@ -52,68 +52,71 @@ func TestElectionStabilityEarlyAfterACrash(t *testing.T) {
 	})
 }
 
-// TestElectionStability has one fault each that must cost no term, or none
-// beyond the one that a dead leader costs in any case.
-func TestElectionStability(t *testing.T) {
-	const watched = 10 * time.Second
-	for name, c := range map[string]struct {
-		terms uint64
-		fault func(t *testing.T, w *wires)
-	}{
-		"the probe port is rejected": {0, func(t *testing.T, w *wires) {
-			leader := w.leader()
-			for range 4 {
-				w.sim.Reject(w.ports[leader.id], true)
-				<-time.After(watched / 8)
-				w.sim.Reject(w.ports[leader.id], false)
-				<-time.After(watched / 8)
-			}
-			require.NotZero(t, w.sim.Stats().Refused, "nothing was rejected")
-		}},
-		"refusals are dropped": {1, func(t *testing.T, w *wires) {
-			w.sim.LoseRefusals(true)
-			leader, at := w.leader(), time.Now()
-			w.crash(leader)
-			w.leader(w.others(leader)...)
-			require.Greater(t, time.Since(at), DefaultTimers().HeartbeatTimeout-110*time.Millisecond, "by the timers alone")
+// TestElectionStabilityCostsNoTerm has, one after the other, what must disturb no leader.
+func TestElectionStabilityCostsNoTerm(t *testing.T) {
+	const watched = 5 * time.Second
+	wired(t, func(t *testing.T, w *wires) {
+		leader, learner := w.leader(), w.join()
+		follower := w.others(leader)[0]
+		term := w.term()
+		for _, c := range []struct {
+			name  string
+			fault func()
+		}{
+			{"the probe port is rejected", func() {
+				for range 4 { // each time the last echo is a moment old
+					w.sim.Reject(w.ports[leader.id], true)
+					<-time.After(watched / 4)
+					w.sim.Reject(w.ports[leader.id], false)
+					<-time.After(watched / 4)
+				}
+				require.NotZero(t, w.sim.Stats().Refused, "nothing was rejected")
+			}},
+			{"a follower sleeps", func() {
+				w.sim.Lag(w.ports[follower.id], 10*time.Second)
+				<-time.After(10 * time.Second)
+				w.sim.Lag(w.ports[follower.id], 0)
+			}},
+			{"the machine is busy", func() {
+				w.sim.Delay(0, 90*time.Millisecond)
+				<-time.After(watched)
+				w.sim.Delay(time.Millisecond, 3*time.Millisecond)
+			}},
+			{"a learner crashes", func() { w.kill(learner) }},
+		} {
+			c.fault()
 			<-time.After(watched)
-			require.NotZero(t, w.sim.Stats().Refused, "nothing was dropped")
-		}},
-		"a follower sleeps": {0, func(_ *testing.T, w *wires) {
-			follower := w.others(w.leader())[0]
-			w.sim.Lag(w.ports[follower.id], 10*time.Second)
-			<-time.After(10 * time.Second)
-			w.sim.Lag(w.ports[follower.id], 0)
-			<-time.After(watched)
-		}},
-		"a learner crashes": {0, func(_ *testing.T, w *wires) {
-			learner := w.join()
-			<-time.After(3 * time.Second)
-			w.crash(learner)
-			<-time.After(watched)
-		}},
-		"the leader restarts on its port": {1, func(t *testing.T, w *wires) {
-			leader := w.leader()
-			at := time.Now()
-			w.kill(leader)
-			leader.start(w.plug(leader))
-			require.LessOrEqual(t, time.Since(at), 50*time.Millisecond)
-			<-time.After(watched)
-			w.leader()
-		}},
-		"the machine is busy": {0, func(_ *testing.T, w *wires) {
-			w.sim.Delay(0, 90*time.Millisecond)
-			<-time.After(watched)
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			wired(t, func(t *testing.T, w *wires) {
-				term := w.term()
-				c.fault(t, w)
-				require.Equal(t, term+c.terms, w.term())
-			})
-		})
-	}
+			require.Equal(t, term, w.term(), c.name)
+			require.Same(t, leader, w.leader(), c.name)
+		}
+	})
+}
+
+// TestElectionStabilityCostsOneTerm: a leader that is dead costs one term,
+// whatever is heard of its death.
+func TestElectionStabilityCostsOneTerm(t *testing.T) {
+	wired(t, func(t *testing.T, w *wires) {
+		w.sim.LoseRefusals(true)
+		leader, term, at := w.leader(), w.term(), time.Now()
+		w.crash(leader)
+		next := w.leader(w.others(leader)...)
+		require.Greater(t, time.Since(at), DefaultTimers().HeartbeatTimeout-110*time.Millisecond, "by the timers alone")
+		w.kill(leader)
+		leader.start(w.plug(leader))
+		<-time.After(5 * time.Second)
+		require.NotZero(t, w.sim.Stats().Refused, "nothing was dropped")
+		require.Equal(t, term+1, w.term())
+
+		w.sim.LoseRefusals(false)
+		<-time.After(early.Rest)
+		at = time.Now()
+		w.kill(next)
+		next.start(w.plug(next))
+		require.LessOrEqual(t, time.Since(at), 50*time.Millisecond, "its port was closed for longer")
+		<-time.After(5 * time.Second)
+		w.leader()
+		require.Equal(t, term+2, w.term())
+	})
 }
 
 // Only voters are asked for testimony, and only their certificates make them so.

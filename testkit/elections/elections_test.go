@@ -58,23 +58,28 @@ func lines() []line {
 
 // TestChaosElections runs the lines side by side: what they ask for is no speed.
 func TestChaosElections(t *testing.T) {
+	var starts sync.Mutex // a fleet's start is the work of many, what follows is not
 	for _, l := range lines() {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
-			run(t, l)
+			f := func() *fleet.Fleet {
+				starts.Lock()
+				defer starts.Unlock() // also when it fails
+				return start(t)
+			}()
+			run(t, f, l)
 		})
 	}
 }
 
 // TestChaosElectionsBusy has every core busy with something else.
 func TestChaosElectionsBusy(t *testing.T) {
-	run(t, line{name: "all cores are busy", fault: burn})
+	run(t, start(t), line{name: "all cores are busy", fault: burn})
 }
 
-func run(t *testing.T, l line) {
+func run(t *testing.T, f *fleet.Fleet, l line) {
 	minutes, err := strconv.ParseFloat(os.Getenv("FORGEYARD_CHAOS_ELECTION_MINUTES"), 64)
 	require.NoError(t, err, "FORGEYARD_CHAOS_ELECTION_MINUTES says how long each line lasts")
-	f := start(t)
 	if !f.Namespaced() {
 		t.Log("not privileged: a relay between the daemons swallows refusals, so no election can be early")
 		l.late = true

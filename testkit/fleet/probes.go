@@ -62,7 +62,7 @@ func (f *Fleet) RefuseProbes(n *Node, refuse bool) error {
 			continue
 		}
 		port := from.ownCluster.Port() // where its QUIC comes from
-		for _, ports := range []string{fmt.Sprintf("1-%d", port-1), fmt.Sprintf("%d-65535", port+1)} {
+		for _, ports := range []string{fmt.Sprintf("1-%d", port-1), fmt.Sprintf("%d-65534", port+1)} {
 			lines = append(lines, fmt.Sprintf("rule %s from %s to %s ipproto udp sport %s lookup %d pref %d",
 				verb(refuse), from.ownCluster.Addr(), n.ownCluster.Addr(), ports, refuseTable, probePref))
 		}
