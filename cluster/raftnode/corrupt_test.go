@@ -92,10 +92,13 @@ func (p past) forgotten(st *store) error {
 }
 
 // damageOne starts m over files that damage has changed. Refused, they are put right
-// again; accepted, the node runs until it is equal to the others.
-func (f *fleet) damageOne(l *ledger, m *member, pattern string, damage func(b []byte) ([]byte, string)) (refused bool) {
+// again; accepted, the node runs until it is equal to the others. was is what m had
+// promised; without terms it is read first.
+func (f *fleet) damageOne(l *ledger, m *member, was *past, pattern string, damage func(b []byte) ([]byte, string)) (refused bool) {
 	f.t.Helper()
-	was := pastOf(f.t, m)
+	if was.terms == nil {
+		*was = pastOf(f.t, m)
+	}
 	paths, err := filepath.Glob(filepath.Join(m.dir, pattern))
 	require.NoError(f.t, err)
 	require.NotEmpty(f.t, paths, pattern)
@@ -124,6 +127,7 @@ func (f *fleet) damageOne(l *ledger, m *member, pattern string, damage func(b []
 		l.equal(f)
 		require.NoError(f.t, m.node.Failure(), what)
 		m.close()
+		*was = past{}
 		// A snapshot never changes: what stands in for a damaged one leaves it as it is.
 		if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, bad) {
 			require.NoError(f.t, os.WriteFile(path, whole, 0o600))
@@ -149,7 +153,7 @@ func damaged(t *testing.T, seed uint64, flips, cuts int, classes ...string) {
 		var proposers sync.WaitGroup
 		for range 8 {
 			proposers.Go(func() {
-				for range trailingLogs / 8 {
+				for range 32 {
 					_, _ = leader.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(leader)})
 				}
 			})
@@ -165,7 +169,7 @@ func damaged(t *testing.T, seed uint64, flips, cuts int, classes ...string) {
 		}
 		m.close()
 
-		rng := rand.New(rand.NewPCG(seed, 0))
+		rng, was := rand.New(rand.NewPCG(seed, 0)), past{}
 		for _, class := range classes {
 			var v verdicts
 			for n := range flips + cuts {
@@ -173,7 +177,7 @@ func damaged(t *testing.T, seed uint64, flips, cuts int, classes ...string) {
 				if n >= flips {
 					damage = func(b []byte) ([]byte, string) { return disk.Shorten(b, n-flips, cuts) }
 				}
-				if f.damageOne(l, m, fileClasses[class], damage) {
+				if f.damageOne(l, m, &was, fileClasses[class], damage) {
 					v.refused++
 				} else {
 					v.equal++
