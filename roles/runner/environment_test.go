@@ -12,7 +12,7 @@ import (
 // A name that stood twice would mean one thing to a shell and another to a Go
 // program; and no job may take the mark by which its processes are found.
 func TestEnvironmentNamesStandOnce(t *testing.T) {
-	env := environment(Task{
+	env := Environment(Task{
 		Lease: "the-lease", Dir: "/job", Home: "/job/home",
 		Env: map[string]string{"HOME": "/root", "PATH": "/bin", "FORGEYARD_LEASE": "another", "OWN": "a=b"},
 	})

@@ -107,7 +107,7 @@ func (s *supervised) discard() {
 }
 
 func (s *supervised) wait(ctx context.Context, p Process, t Task, output io.Writer) Exit {
-	env := environment(t)
+	env := Environment(t)
 	s.orders.add(supervisorOrder{Begin: &supervision{
 		Steps: t.Steps, Env: env, Dir: t.Dir, Root: t.root(), Guard: t.Guard, Deadline: monoOf(t.Life.Deadline()), Limits: p.Limits,
 	}})
@@ -245,11 +245,11 @@ func (o *orders) write() {
 	}
 }
 
-// environment is a small base, then the job's own variables, then what
-// identifies the attempt: the later overrides the earlier, and each name stands
-// once, for of two values programs take the one or the other. Nothing else of
-// the agent's environment is passed on.
-func environment(t Task) []string {
+// Environment is what the steps of a task run with, as NAME=VALUE: a small base,
+// then the job's own variables, then what identifies the attempt. The later
+// overrides the earlier, and each name stands once, for of two values programs
+// take the one or the other. Nothing else of the agent's environment is passed on.
+func Environment(t Task) []string {
 	all := map[string]string{"HOME": or(t.Home, t.Dir), "TMPDIR": or(t.Temp, t.Dir), "LANG": "C.UTF-8"}
 	if path, ok := os.LookupEnv("PATH"); ok {
 		all["PATH"] = path
