@@ -55,6 +55,7 @@ WITH RECURSIVE kind AS (
        ORDER BY j.priority DESC, j.seq LIMIT $2) head) c)
 SELECT (SELECT coalesce(sum(n), 0)::bigint FROM counted), (SELECT count(*) = $3 OR coalesce(max(n), 0) = $2 FROM counted),
        (SELECT count(*) FROM forge.leases WHERE state = 'active'),
+       (SELECT count(*) FROM forge.leases WHERE state = 'active' AND accepted_at IS NULL),
        (SELECT count(*) FROM forge.dispatch WHERE state = 'open'),
        (SELECT count(*) FROM forge.agents a WHERE ` + takesSQL + `)`
 
@@ -63,6 +64,7 @@ type Scan struct {
 	Eligible int           // queued jobs
 	More     bool          // there may be more: the count is bounded
 	Active   int           // active leases
+	Reserved int           // of these, reservations: a slot is held for a job that its agent has not accepted yet
 	Orders   int           // orders not yet delivered
 	Agents   int           // agents that can take work now
 	Outage   time.Duration // scheduler-less time that was given back to every active lease
@@ -78,8 +80,8 @@ func (s Scan) String() string {
 	if s.More {
 		more = " or more"
 	}
-	return fmt.Sprintf("%d%s jobs queued, %d leases active (extended by %s), %d orders open (%d re-stamped, %d void), %d agents linked",
-		s.Eligible, more, s.Active, s.Outage.Round(time.Millisecond), s.Orders, s.Restamp, s.Void, s.Agents)
+	return fmt.Sprintf("%d%s jobs queued, %d leases active (%d not accepted yet; extended by %s), %d orders open (%d re-stamped, %d void), %d agents linked",
+		s.Eligible, more, s.Active, s.Reserved, s.Outage.Round(time.Millisecond), s.Orders, s.Restamp, s.Void, s.Agents)
 }
 
 // Reconcile runs with the fence raised and before any loop.
@@ -112,7 +114,7 @@ func (s *Scheduler) Recover(ctx context.Context, g cluster.RoleGuard) (Scan, err
 		b.Queue(voidSQL(awaitHeld)).Exec(affected(&voided))
 		b.Queue(restampSQL(awaitHeld)).Exec(affected(&restamped))
 		b.Queue(scanSQL, s.cfg.AgentTTL, int64(scanned), int64(classesRead)).QueryRow(func(row pgx.Row) error {
-			return row.Scan(&found.Eligible, &found.More, &found.Active, &found.Orders, &found.Agents)
+			return row.Scan(&found.Eligible, &found.More, &found.Active, &found.Reserved, &found.Orders, &found.Agents)
 		})
 		s.queueReady(b)
 		queueTurns(b, &history)

@@ -1,3 +1,5 @@
+// A new epoch: what it scans, gives back, re-stamps and ends.
+
 package scheduler
 
 import (
@@ -20,10 +22,12 @@ func TestRecoveryScan(t *testing.T) {
 	require.Equal(t, 2, p.batch(old))
 	p.exec(`UPDATE forge.dispatch SET state = 'delivered', delivered_at = now() WHERE lease_id = (SELECT min(id::text)::uuid FROM forge.leases)`)
 
+	p.exec(`UPDATE forge.leases SET accepted_at = coordination.clock() WHERE id = (SELECT min(id::text)::uuid FROM forge.leases)`)
+
 	found, err := p.Recover(t.Context(), p.lead())
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ got, want int }{
-		"eligible": {found.Eligible, 3}, "leases": {found.Active, 2}, "outbox": {found.Orders, 1}, "restamped": {found.Restamp, 1}, "runners": {found.Agents, 1},
+		"eligible": {found.Eligible, 3}, "leases": {found.Active, 2}, "reservations": {found.Reserved, 1}, "outbox": {found.Orders, 1}, "restamped": {found.Restamp, 1}, "runners": {found.Agents, 1},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, c.got) })
 	}
