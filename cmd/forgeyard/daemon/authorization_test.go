@@ -11,22 +11,19 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/golang-jwt/jwt/v5"
-	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/cluster/access"
 	"github.com/forgeyard/forgeyard/cluster/access/token"
 	"github.com/forgeyard/forgeyard/cluster/config"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/server"
-	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/server/servertest"
 	"github.com/forgeyard/forgeyard/roles/artifact"
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
@@ -46,24 +43,7 @@ type visitors struct {
 // mounted is a server with the daemon's routes, whose handlers only say that they were reached.
 func mounted(t *testing.T) (*server.Server, visitors) {
 	t.Helper()
-	ca, err := pki.NewAuthority("", pki.AuthorityOptions{})
-	require.NoError(t, err)
-	issue := func(s pki.Subject) *pki.Issued {
-		issued, err := ca.Issue(s, pki.Validity{})
-		require.NoError(t, err)
-		return issued
-	}
-	node := pki.Node(fsm.ClusterID{}, fsm.NodeID(ulid.Make()))
-	identity, err := issue(node).Identity(ca)
-	require.NoError(t, err)
-	dir := t.TempDir()
-	_, err = token.Generate(dir)
-	require.NoError(t, err)
-	signer, err := token.ReadSigner(filepath.Join(dir, token.PrivateFile))
-	require.NoError(t, err)
-	keys, err := token.OpenKeys([]string{dir}, time.Now, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-
+	c := servertest.New(t)
 	cfg := config.Default()
 	cfg.Cluster.Mode = config.Distributed
 	out := Outside{Logger: slog.New(slog.DiscardHandler), Now: time.Now}
@@ -81,37 +61,25 @@ func mounted(t *testing.T) (*server.Server, visitors) {
 	require.NoError(t, err)
 	s, err := server.New(server.Config{
 		Listen: l, Routes: shared, Private: private,
-		Access: server.Access{Identity: identity, Tokens: token.NewVerifier(ca.Cluster(), keys, time.Now)},
+		Access: server.Access{Identity: c.Identity, Tokens: c.Tokens},
 	})
 	require.NoError(t, err)
 	s.Start()
 	t.Cleanup(func() { require.NoError(t, s.Close(context.Background())) })
 
 	v := visitors{base: "https://" + l.Addr().String(), clients: map[string]*http.Client{}, tokens: map[string]string{}}
-	trust, err := pki.ParseAuthorities(ca.CertPEM())
-	require.NoError(t, err)
-	shown := map[string]pki.Subject{"admin": {Kind: pki.KindAdmin, ID: "alice"}, "agent": {Kind: pki.KindAgent, ID: "a1"}, "node": node}
+	shown := map[string]pki.Subject{"admin": {Kind: pki.KindAdmin, ID: "alice"}, "agent": {Kind: pki.KindAgent, ID: "a1"}, "node": c.Node}
 	held := map[string][]access.Permission{
 		"read": {access.RunRead, access.ClusterRead}, "submit": {access.RunSubmit}, "cancel": {access.RunCancel}, "manage": {access.ClusterManage},
 	}
 	for _, kind := range callerKinds() {
 		var own *tls.Certificate
 		if subject, ok := shown[kind]; ok {
-			issued := issue(subject)
-			pair, err := tls.X509KeyPair(issued.CertPEM, issued.KeyPEM)
-			require.NoError(t, err)
-			own = &pair
+			own = servertest.Certificate(t, c.CA, subject, pki.Validity{})
 		}
-		tr := &http.Transport{TLSClientConfig: trust.ClientTLS(own, time.Now), ForceAttemptHTTP2: true}
-		t.Cleanup(tr.CloseIdleConnections)
-		v.clients[kind] = &http.Client{Transport: tr}
+		v.clients[kind] = c.Client(t, own)
 		if permissions := held[kind]; permissions != nil {
-			now := time.Now().Truncate(time.Second)
-			v.tokens[kind], err = signer.Sign(token.Claims{RegisteredClaims: jwt.RegisteredClaims{
-				Issuer: token.Issuer, Subject: kind, Audience: jwt.ClaimStrings{ca.Cluster().String()}, ID: ulid.Make().String(),
-				IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(time.Hour)),
-			}, Permissions: permissions})
-			require.NoError(t, err)
+			v.tokens[kind] = c.Token(t, func(claims *token.Claims) { claims.Subject, claims.Permissions = kind, permissions })
 		}
 	}
 	return s, v

@@ -23,42 +23,28 @@ import (
 
 	"github.com/forgeyard/forgeyard/cluster/access"
 	"github.com/forgeyard/forgeyard/cluster/access/token"
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/server/servertest"
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
 
 // gate is a server that wants to know who calls, and everything to get in.
 type gate struct {
-	ca     *pki.Authority
-	signer token.Signer
-	base   string
-	log    *bytes.Buffer
+	*servertest.Cluster
+	base string
+	log  *bytes.Buffer
 }
 
 func newGate(t *testing.T) *gate {
 	t.Helper()
-	g := &gate{log: &bytes.Buffer{}}
-	var err error
-	g.ca, err = pki.NewAuthority("", pki.AuthorityOptions{})
-	require.NoError(t, err)
-	node, err := g.ca.Issue(pki.Node(fsm.ClusterID{}, fsm.NodeID(ulid.Make())), pki.Validity{})
-	require.NoError(t, err)
-	id, err := node.Identity(g.ca)
-	require.NoError(t, err)
-	dir := t.TempDir()
-	_, err = token.Generate(dir)
-	require.NoError(t, err)
-	g.signer, err = token.ReadSigner(filepath.Join(dir, token.PrivateFile))
-	require.NoError(t, err)
-	keys, err := token.OpenKeys([]string{dir}, time.Now, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
+	g := &gate{Cluster: servertest.New(t), log: &bytes.Buffer{}}
 	whoami := func(w http.ResponseWriter, r *http.Request) {
 		access.WriteJSON(w, 200, access.CallerOf(r.Context()).String())
 	}
 	r := route("GET", "/x", whoami)
 	r.Permission = access.RunRead
 	_, base, _ := serve(t, Config{
-		Access: Access{Identity: id, Tokens: token.NewVerifier(g.ca.Cluster(), keys, time.Now)},
+		Access: Access{Identity: g.Identity, Tokens: g.Tokens},
 		Logger: slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Routes: []access.Route{r},
 	})
@@ -66,70 +52,31 @@ func newGate(t *testing.T) *gate {
 	return g
 }
 
-// client makes a client that trusts the gate's cluster and shows a certificate, nil for none.
-func (g *gate) client(t *testing.T, own *tls.Certificate) *http.Client {
-	t.Helper()
-	trust, err := pki.ParseAuthorities(g.ca.CertPEM())
-	require.NoError(t, err)
-	tr := &http.Transport{TLSClientConfig: trust.ClientTLS(own, time.Now), ForceAttemptHTTP2: true}
-	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr}
-}
-
-func certificate(t *testing.T, ca *pki.Authority, s pki.Subject, v pki.Validity) *tls.Certificate {
-	t.Helper()
-	issued, err := ca.Issue(s, v)
-	require.NoError(t, err)
-	pair, err := tls.X509KeyPair(issued.CertPEM, issued.KeyPEM)
-	require.NoError(t, err)
-	return &pair
-}
-
-// claims are good for an hour; change spoils them.
-func (g *gate) claims(change func(*token.Claims)) token.Claims {
-	now := time.Now().Truncate(time.Second)
-	c := token.Claims{RegisteredClaims: jwt.RegisteredClaims{
-		Issuer: token.Issuer, Subject: "ci", Audience: jwt.ClaimStrings{g.ca.Cluster().String()}, ID: ulid.Make().String(),
-		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(time.Hour)),
-	}, Permissions: []access.Permission{access.RunRead}}
-	if change != nil {
-		change(&c)
-	}
-	return c
-}
-
-func (g *gate) token(t *testing.T, change func(*token.Claims)) string {
-	t.Helper()
-	text, err := g.signer.Sign(g.claims(change))
-	require.NoError(t, err)
-	return text
-}
-
 func TestWhoIsLetThrough(t *testing.T) {
 	g := newGate(t)
 	elsewhere, err := pki.NewAuthority("", pki.AuthorityOptions{})
 	require.NoError(t, err)
-	impostor, err := pki.NewAuthority("", pki.AuthorityOptions{Cluster: g.ca.Cluster()})
+	impostor, err := pki.NewAuthority("", pki.AuthorityOptions{Cluster: g.CA.Cluster()})
 	require.NoError(t, err)
 	dir := t.TempDir()
 	_, err = token.Generate(dir)
 	require.NoError(t, err)
 	stranger, err := token.ReadSigner(filepath.Join(dir, token.PrivateFile))
 	require.NoError(t, err)
-	unknownKey, err := stranger.Sign(g.claims(nil))
+	unknownKey, err := stranger.Sign(g.Claims(nil))
 	require.NoError(t, err)
-	unsigned := jwt.NewWithClaims(jwt.SigningMethodNone, g.claims(nil))
-	unsigned.Header["kid"] = g.signer.KeyID()
+	unsigned := jwt.NewWithClaims(jwt.SigningMethodNone, g.Claims(nil))
+	unsigned.Header["kid"] = g.Signer.KeyID()
 	algNone, err := unsigned.SignedString(jwt.UnsafeAllowNoneSignatureType)
 	require.NoError(t, err)
-	shared := jwt.NewWithClaims(jwt.SigningMethodHS256, g.claims(nil))
-	shared.Header["kid"] = g.signer.KeyID()
-	confused, err := shared.SignedString([]byte(g.signer.KeyID()))
+	shared := jwt.NewWithClaims(jwt.SigningMethodHS256, g.Claims(nil))
+	shared.Header["kid"] = g.Signer.KeyID()
+	confused, err := shared.SignedString([]byte(g.Signer.KeyID()))
 	require.NoError(t, err)
 
 	admin := pki.Subject{Kind: pki.KindAdmin, ID: "alice"}
 	now := time.Now()
-	good := "Bearer " + g.token(t, nil)
+	good := "Bearer " + g.Token(t, nil)
 	for name, c := range map[string]struct {
 		cert   *tls.Certificate
 		header []string
@@ -139,30 +86,30 @@ func TestWhoIsLetThrough(t *testing.T) {
 		"nothing":             {nil, nil, 401, "FY-AUTH-001"},
 		"token":               {nil, []string{good}, 200, "token:ci"},
 		"scheme in lowercase": {nil, []string{"bearer" + good[6:]}, 200, "token:ci"},
-		"without permission":  {nil, []string{"Bearer " + g.token(t, func(c *token.Claims) { c.Permissions = []access.Permission{access.RunSubmit} })}, 403, "FY-AUTH-006"},
+		"without permission":  {nil, []string{"Bearer " + g.Token(t, func(c *token.Claims) { c.Permissions = []access.Permission{access.RunSubmit} })}, 403, "FY-AUTH-006"},
 		"other scheme":        {nil, []string{"Basic YTpi"}, 401, "FY-AUTH-002"},
 		"no token":            {nil, []string{"Bearer "}, 401, "FY-AUTH-002"},
 		"two headers":         {nil, []string{good, good}, 401, "FY-AUTH-002"},
 		"alg none":            {nil, []string{"Bearer " + algNone}, 401, "FY-AUTH-002"},
 		"HS256":               {nil, []string{"Bearer " + confused}, 401, "FY-AUTH-002"},
 		"unknown kid":         {nil, []string{"Bearer " + unknownKey}, 401, "FY-AUTH-003"},
-		"other cluster":       {nil, []string{"Bearer " + g.token(t, func(c *token.Claims) { c.Audience = jwt.ClaimStrings{elsewhere.Cluster().String()} })}, 401, "FY-AUTH-004"},
-		"expired":             {nil, []string{"Bearer " + g.token(t, func(c *token.Claims) { c.ExpiresAt = jwt.NewNumericDate(now.Add(-time.Minute)) })}, 401, "FY-AUTH-005"},
-		"not yet valid":       {nil, []string{"Bearer " + g.token(t, func(c *token.Claims) { c.NotBefore = jwt.NewNumericDate(now.Add(time.Minute)) })}, 401, "FY-AUTH-005"},
-		"13 hours":            {nil, []string{"Bearer " + g.token(t, func(c *token.Claims) { c.ExpiresAt = jwt.NewNumericDate(now.Add(13 * time.Hour)) })}, 401, "FY-AUTH-005"},
+		"other cluster":       {nil, []string{"Bearer " + g.Token(t, func(c *token.Claims) { c.Audience = jwt.ClaimStrings{elsewhere.Cluster().String()} })}, 401, "FY-AUTH-004"},
+		"expired":             {nil, []string{"Bearer " + g.Token(t, func(c *token.Claims) { c.ExpiresAt = jwt.NewNumericDate(now.Add(-time.Minute)) })}, 401, "FY-AUTH-005"},
+		"not yet valid":       {nil, []string{"Bearer " + g.Token(t, func(c *token.Claims) { c.NotBefore = jwt.NewNumericDate(now.Add(time.Minute)) })}, 401, "FY-AUTH-005"},
+		"13 hours":            {nil, []string{"Bearer " + g.Token(t, func(c *token.Claims) { c.ExpiresAt = jwt.NewNumericDate(now.Add(13 * time.Hour)) })}, 401, "FY-AUTH-005"},
 
-		"admin":                     {certificate(t, g.ca, admin, pki.Validity{}), nil, 200, "certificate:alice"},
-		"agent":                     {certificate(t, g.ca, pki.Subject{Kind: pki.KindAgent, ID: "a"}, pki.Validity{}), nil, 403, "FY-AUTH-007"},
-		"node":                      {certificate(t, g.ca, pki.Node(fsm.ClusterID{}, fsm.NodeID(ulid.Make())), pki.Validity{}), nil, 403, "FY-AUTH-007"},
-		"admin of another cluster":  {certificate(t, elsewhere, admin, pki.Validity{}), nil, 401, "FY-CERT-005"},
-		"admin by another's CA":     {certificate(t, impostor, admin, pki.Validity{}), nil, 401, "FY-CERT-002"},
-		"expired admin":             {certificate(t, g.ca, admin, pki.Validity{NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour)}), nil, 401, "FY-CERT-004"},
-		"admin of tomorrow":         {certificate(t, g.ca, admin, pki.Validity{NotBefore: now.Add(time.Hour)}), nil, 401, "FY-CERT-004"},
-		"agent with a token":        {certificate(t, g.ca, pki.Subject{Kind: pki.KindAgent, ID: "a"}, pki.Validity{}), []string{good}, 200, "token:ci"},
-		"admin with a spoilt token": {certificate(t, g.ca, admin, pki.Validity{}), []string{good + "x"}, 401, "FY-AUTH-002"},
+		"admin":                     {servertest.Certificate(t, g.CA, admin, pki.Validity{}), nil, 200, "certificate:alice"},
+		"agent":                     {servertest.Certificate(t, g.CA, pki.Subject{Kind: pki.KindAgent, ID: "a"}, pki.Validity{}), nil, 403, "FY-AUTH-007"},
+		"node":                      {servertest.Certificate(t, g.CA, pki.Node(fsm.ClusterID{}, fsm.NodeID(ulid.Make())), pki.Validity{}), nil, 403, "FY-AUTH-007"},
+		"admin of another cluster":  {servertest.Certificate(t, elsewhere, admin, pki.Validity{}), nil, 401, "FY-CERT-005"},
+		"admin by another's CA":     {servertest.Certificate(t, impostor, admin, pki.Validity{}), nil, 401, "FY-CERT-002"},
+		"expired admin":             {servertest.Certificate(t, g.CA, admin, pki.Validity{NotBefore: now.Add(-2 * time.Hour), NotAfter: now.Add(-time.Hour)}), nil, 401, "FY-CERT-004"},
+		"admin of tomorrow":         {servertest.Certificate(t, g.CA, admin, pki.Validity{NotBefore: now.Add(time.Hour)}), nil, 401, "FY-CERT-004"},
+		"agent with a token":        {servertest.Certificate(t, g.CA, pki.Subject{Kind: pki.KindAgent, ID: "a"}, pki.Validity{}), []string{good}, 200, "token:ci"},
+		"admin with a spoilt token": {servertest.Certificate(t, g.CA, admin, pki.Validity{}), []string{good + "x"}, 401, "FY-AUTH-002"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			resp, body := send(t, g.client(t, c.cert), "GET", g.base+"/x", func(r *http.Request) { r.Header["Authorization"] = c.header })
+			resp, body := send(t, g.Client(t, c.cert), "GET", g.base+"/x", func(r *http.Request) { r.Header["Authorization"] = c.header })
 			require.Equal(t, c.status, resp.StatusCode, body)
 			require.Equal(t, c.status == 401, resp.Header.Get("WWW-Authenticate") != "")
 			if c.status == 200 {
@@ -179,7 +126,7 @@ func TestWhoIsLetThrough(t *testing.T) {
 			}
 		})
 	}
-	resp, _ := send(t, g.client(t, nil), "GET", g.base+"/livez", nil)
+	resp, _ := send(t, g.Client(t, nil), "GET", g.base+"/livez", nil)
 	require.Equal(t, 200, resp.StatusCode)
 	require.Equal(t, "HTTP/2.0", resp.Proto)
 	require.EqualValues(t, tls.VersionTLS13, resp.TLS.Version)
@@ -204,11 +151,11 @@ func TestTLSOfTheAPI(t *testing.T) {
 		}
 		return err
 	}
-	require.NoError(t, trust(g.ca))
+	require.NoError(t, trust(g.CA))
 	elsewhere, err := pki.NewAuthority("", pki.AuthorityOptions{})
 	require.NoError(t, err)
 	require.ErrorIs(t, trust(elsewhere), pki.ErrCluster)
-	impostor, err := pki.NewAuthority("", pki.AuthorityOptions{Cluster: g.ca.Cluster()})
+	impostor, err := pki.NewAuthority("", pki.AuthorityOptions{Cluster: g.CA.Cluster()})
 	require.NoError(t, err)
 	require.ErrorIs(t, trust(impostor), pki.ErrAuthority)
 }
@@ -244,7 +191,7 @@ func TestCertificateIsReplacedWhileServing(t *testing.T) {
 	require.NoError(t, os.WriteFile(cert, second.CertPEM, 0o600))
 	require.Equal(t, second.Certificate.SerialNumber.String(), serial())
 
-	agent := certificate(t, ca, pki.Subject{Kind: pki.KindAgent, ID: "a"}, pki.Validity{})
+	agent := servertest.Certificate(t, ca, pki.Subject{Kind: pki.KindAgent, ID: "a"}, pki.Validity{})
 	leaf, err := x509.ParseCertificate(agent.Certificate[0])
 	require.NoError(t, err)
 	err = trust.ClientTLS(nil, time.Now).VerifyConnection(tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}})
@@ -254,9 +201,9 @@ func TestCertificateIsReplacedWhileServing(t *testing.T) {
 // Off loopback nothing is served in plain text, whatever else is configured.
 func TestOffLoopback(t *testing.T) {
 	g := newGate(t)
-	node, err := g.ca.Issue(pki.Node(fsm.ClusterID{}, fsm.NodeID(ulid.Make())), pki.Validity{})
+	node, err := g.CA.Issue(pki.Node(fsm.ClusterID{}, fsm.NodeID(ulid.Make())), pki.Validity{})
 	require.NoError(t, err)
-	id, err := node.Identity(g.ca)
+	id, err := node.Identity(g.CA)
 	require.NoError(t, err)
 	l, err := net.Listen("tcp", "0.0.0.0:0")
 	require.NoError(t, err)
@@ -280,12 +227,12 @@ func TestTokensOnLoopback(t *testing.T) {
 	ok := func(w http.ResponseWriter, r *http.Request) {
 		access.WriteJSON(w, 200, access.CallerOf(r.Context()).String())
 	}
-	_, base, admin := serve(t, Config{Access: Access{Tokens: token.NewVerifier(g.ca.Cluster(), keys, time.Now)}, Routes: []access.Route{route("GET", "/x", ok)}})
+	_, base, admin := serve(t, Config{Access: Access{Tokens: token.NewVerifier(g.CA.Cluster(), keys, time.Now)}, Routes: []access.Route{route("GET", "/x", ok)}})
 	resp, _ := send(t, http.DefaultClient, "GET", base+"/x", nil)
 	require.Equal(t, 401, resp.StatusCode)
 	resp, _ = send(t, http.DefaultClient, "GET", base+"/metrics", nil)
 	require.Equal(t, 401, resp.StatusCode)
-	text, err := signer.Sign(g.claims(func(c *token.Claims) { c.Permissions = []access.Permission{access.ClusterRead} }))
+	text, err := signer.Sign(g.Claims(func(c *token.Claims) { c.Permissions = []access.Permission{access.ClusterRead} }))
 	require.NoError(t, err)
 	resp, body := send(t, http.DefaultClient, "GET", base+"/x", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+text) })
 	require.Equal(t, 200, resp.StatusCode, body)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/cluster/access"
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/server/servertest"
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
 
@@ -56,18 +57,18 @@ func streaming(h http.HandlerFunc) access.Route {
 // than a second, with a last word; over HTTP/1.1 and HTTP/2.
 func TestStreamsEndWithTheServer(t *testing.T) {
 	g := newGate(t)
-	issued, err := g.ca.Issue(pki.Node(g.ca.Cluster(), [16]byte{1}), pki.Validity{})
+	issued, err := g.CA.Issue(pki.Node(g.CA.Cluster(), [16]byte{1}), pki.Validity{})
 	require.NoError(t, err)
-	id, err := issued.Identity(g.ca)
+	id, err := issued.Identity(g.CA)
 	require.NoError(t, err)
-	admin := certificate(t, g.ca, pki.Subject{Kind: pki.KindAdmin, ID: "alice"}, pki.Validity{})
+	admin := servertest.Certificate(t, g.CA, pki.Subject{Kind: pki.KindAdmin, ID: "alice"}, pki.Validity{})
 	for name, c := range map[string]struct {
 		access Access
 		client *http.Client
 		scheme string
 	}{
 		"HTTP/1.1": {Access{}, http.DefaultClient, "http://"},
-		"HTTP/2":   {Access{Identity: id}, g.client(t, admin), "https://"},
+		"HTTP/2":   {Access{Identity: id}, g.Client(t, admin), "https://"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tick := make(chan string)
