@@ -137,15 +137,13 @@ func (r *refuser) close() error {
 
 // AddLearner starts a further daemon that joins and is not promoted.
 func (f *Fleet) AddLearner(ctx context.Context) (*Node, error) {
-	f.mu.Lock()
-	n, err := f.newNode(len(f.nodes))
-	if err == nil {
-		f.nodes = append(f.nodes, n)
-	}
-	f.mu.Unlock()
+	n, err := f.newNode(len(f.Nodes()))
 	if err != nil {
 		return nil, err
 	}
+	f.mu.Lock()
+	f.nodes = append(f.nodes, n)
+	f.mu.Unlock()
 	if err := f.startJoiner(ctx, n); err != nil {
 		return nil, err
 	}

@@ -114,9 +114,12 @@ func tcpTrio(b *testing.B) *benchTrio {
 type tlsLayer struct {
 	net.Listener
 	client *tls.Config
+
+	mu    sync.Mutex
+	conns []net.Conn // the library leaves some of them open
 }
 
-func listenTLS(b *testing.B, identity *pki.Identity) tlsLayer {
+func listenTLS(b *testing.B, identity *pki.Identity) *tlsLayer {
 	verify := func(as pki.Purpose) func(tls.ConnectionState) error {
 		return func(s tls.ConnectionState) error {
 			_, err := identity.Verify(s.PeerCertificates, pki.Expect{Purpose: as, Kind: pki.KindNode, Now: time.Now()})
@@ -128,15 +131,30 @@ func listenTLS(b *testing.B, identity *pki.Identity) tlsLayer {
 		VerifyConnection: verify(pki.AsClient),
 	})
 	require.NoError(b, err)
-	return tlsLayer{l, &tls.Config{
+	layer := &tlsLayer{Listener: l, client: &tls.Config{
 		MinVersion: tls.VersionTLS13, GetClientCertificate: identity.GetClientCertificate,
 		InsecureSkipVerify: true, VerifyConnection: verify(pki.AsServer), // names are not what our certificates carry
 	}}
+	b.Cleanup(func() {
+		layer.mu.Lock()
+		defer layer.mu.Unlock()
+		for _, c := range layer.conns {
+			_ = c.Close() // most are closed
+		}
+	})
+	return layer
 }
 
 // Dial implements raft.StreamLayer.
-func (l tlsLayer) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	return tls.DialWithDialer(&net.Dialer{Timeout: timeout}, "tcp", string(addr), l.client)
+func (l *tlsLayer) Dial(addr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	c, err := tls.DialWithDialer(&net.Dialer{Timeout: timeout}, "tcp", string(addr), l.client)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.conns = append(l.conns, c)
+	return c, nil
 }
 
 func startTrio(b *testing.B, ids []fsm.NodeID, at func(int) raft.ServerAddress, transports []raft.Transport) *benchTrio {
