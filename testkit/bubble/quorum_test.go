@@ -1,4 +1,4 @@
-// No quorum at all, a member that comes back, and a network that loses packets.
+// No quorum at all, and a member that comes back.
 
 package bubble
 
@@ -93,32 +93,6 @@ func incarnation(t *testing.T, s healthStatus, n *Node) string {
 	}
 	require.FailNow(t, "no member", n.Name)
 	return ""
-}
-
-// TestBadNetwork: the leader is cut off while every link loses and delays packets.
-func TestBadNetwork(t *testing.T) {
-	for _, seed := range []uint64{11, 12, 13} {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			db := pgtest.New(t)
-			synctest.Test(t, func(t *testing.T) {
-				f := New(t, db, 3, seed)
-				ran := &starts{count: map[string]int{}}
-				f.StartAgent("agent-1", 4, ran.executor(300*time.Millisecond))
-				f.Net.Loss(0.05)
-				f.Net.Delay(5*time.Millisecond, 20*time.Millisecond)
-				id := f.submit(f.Nodes[0], run("lossy", 24))
-				f.awaitDone(f.Nodes[0], id, 8)
-				old, before := f.ActiveAbove(role, 0, f.Nodes...)
-				f.Isolate(old)
-				others := f.except(old)
-				f.ActiveAbove(role, before, others...)
-				f.awaitDone(others[0], id, 16)
-				f.Heal()
-				f.awaitDone(old, id, 24)
-				ran.requireOnce(t)
-			})
-		})
-	}
 }
 
 func (f *Fleet) submit(to *Node, spec any) string {

@@ -1,6 +1,6 @@
 //go:build chaos
 
-// Seeds drawn until the time is over.
+// Seeds drawn until the time is over, and one seed again and again.
 
 package seeds
 
@@ -19,6 +19,9 @@ import (
 // Names of environment variables.
 const (
 	minutesEnv = "FORGEYARD_SEEDS_MINUTES" // how long to draw
+	seedEnv    = "FORGEYARD_SEED"          // a seed to replay
+	replayEnv  = "FORGEYARD_REPLAY"        // how often; 1 by default: one seed has many interleavings
+	lengthEnv  = "FORGEYARD_FAULTS"        // its phase with faults, when it is not that of a chaos run
 	firstEnv   = "FORGEYARD_CHAOS_SEED"    // where to begin; by default somewhere new
 )
 
@@ -66,4 +69,31 @@ func record(t *testing.T, done int, total *Tally) {
 		add(string(kind), total.Counts()[kind], 1)
 	}
 	require.NoError(t, counts.Append(file))
+}
+
+// TestReplay runs FORGEYARD_SEED again and again, as a chaos run does.
+func TestReplay(t *testing.T) {
+	seed := number(t, seedEnv, 0)
+	require.NotZero(t, seed, "%s says which seed", seedEnv)
+	length := fully
+	if text := os.Getenv(lengthEnv); text != "" {
+		var err error
+		length, err = time.ParseDuration(text)
+		require.NoError(t, err, lengthEnv)
+	}
+	for i := range number(t, replayEnv, 1) {
+		t.Run(fmt.Sprintf("%d", i+1), func(t *testing.T) { Run(t, Draw(seed, length), NewTally()) })
+	}
+}
+
+// number reads an environment variable.
+func number(t *testing.T, name string, fallback uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return fallback
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	require.NoError(t, err, name)
+	return n
 }

@@ -94,17 +94,19 @@ func (n *nemesis) after(d time.Duration, do func()) {
 }
 
 // end undoes everything that is still in force, whether it was due or not, and
-// waits for token races and promotions.
+// waits for token races, removals and promotions. Daemons that end meanwhile are
+// started again.
 func (n *nemesis) end() {
 	for i := range n.undos {
 		n.undos[i].at = time.Time{}
 	}
+	n.settle()
 	done := make(chan struct{})
-	go func() { // ends with done
+	go func() { // ends with done; whatever begins work on the side was undone before
 		n.w.side.Wait()
 		close(done)
 	}()
-	for over := false; !over || len(n.undos) > 0; {
+	for over := false; !over; {
 		n.attend()
 		<-time.After(look)
 		select {
@@ -112,6 +114,14 @@ func (n *nemesis) end() {
 			over = true
 		default:
 		}
+	}
+	n.settle()
+}
+
+// settle returns once there is nothing left to undo.
+func (n *nemesis) settle() {
+	for n.attend(); len(n.undos) > 0; n.attend() {
+		<-time.After(look)
 	}
 }
 

@@ -1,21 +1,13 @@
-// Five seeds in every test run, a replay by hand, and what must hold of the schedules themselves.
+// Five seeds in every test run, and what must hold of the schedules themselves.
 
 package seeds
 
 import (
 	"fmt"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-)
-
-// Names of environment variables.
-const (
-	seedEnv   = "FORGEYARD_SEED"   // a seed to replay
-	replayEnv = "FORGEYARD_REPLAY" // how often; 1 by default: one seed has many interleavings
 )
 
 // briefly is the phase with faults in every test run, fully in a chaos run.
@@ -34,29 +26,9 @@ func TestSeeds(t *testing.T) {
 		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) { Run(t, Draw(seed, briefly), total) })
 	}
 	t.Logf("faults that happened:\n%s", total)
-}
-
-// TestReplay runs FORGEYARD_SEED again and again, as a chaos run does.
-func TestReplay(t *testing.T) {
-	seed := number(t, seedEnv, 0)
-	if seed == 0 {
-		return
+	for _, kind := range Kinds() {
+		require.NotZero(t, total.Counts()[kind], "%s never happened", kind)
 	}
-	for i := range number(t, replayEnv, 1) {
-		t.Run(fmt.Sprintf("%d", i+1), func(t *testing.T) { Run(t, Draw(seed, fully), NewTally()) })
-	}
-}
-
-// number reads an environment variable.
-func number(t *testing.T, name string, fallback uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return fallback
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	require.NoError(t, err, name)
-	return n
 }
 
 // TestSchedule: a seed gives one schedule, different ones differ, the fixed ones

@@ -208,7 +208,8 @@ func (w *world) keep(dir string, db *pgtest.Database) {
 		return
 	}
 	story := w.schedule.String() + "\nwhat happened:\n" + w.tally.String()
-	w.t.Logf("%s\nthe log of everybody, traces and history are in %s\nreplay: FORGEYARD_SEED=%d FORGEYARD_REPLAY=50", story, dir, w.schedule.Seed)
+	w.t.Logf("%s\nthe log of everybody, traces and history are in %s\nreplay: FORGEYARD_SEED=%d FORGEYARD_FAULTS=%s FORGEYARD_REPLAY=50 go test -tags=hashicorpmetrics,chaos -run TestReplay -timeout 2h ./testkit/seeds",
+		story, dir, w.schedule.Seed, w.schedule.Length)
 	errs := []error{os.WriteFile(filepath.Join(dir, scheduleFile), []byte(story), 0o600)}
 	if w.fleet != nil {
 		var b strings.Builder
