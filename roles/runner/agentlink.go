@@ -105,16 +105,10 @@ func (a *Agent) resync(l *agentLink, known []string) {
 	}
 }
 
-// lose ends an attempt whose lease is someone else's or nobody's now. What has
-// already ended keeps its report: the daemon's refusal of it closes the matter.
+// lose ends an attempt whose lease is someone else's or nobody's now.
 func (a *Agent) lose(lease string) {
-	at := a.attempts[lease]
-	switch {
-	case at == nil:
-	case at.phase == phaseAccepted:
-		delete(a.attempts, lease)
-	default:
-		at.end(errDropped)
+	if at := a.attempts[lease]; at != nil {
+		a.drop(lease, at)
 	}
 }
 

@@ -39,6 +39,7 @@ type attempt struct {
 	tail     *tail
 	life     *Lifeline
 	cancel   context.CancelCauseFunc // nil unless running
+	dropped  bool                    // it was someone else's or nobody's while it ran
 	kill     *time.Timer             // fires Margin before the agent's own lease deadline
 }
 
@@ -66,8 +67,11 @@ func (a *Agent) consider(o Offer) (Message, error) {
 		a.dropOlder(o.Generation)
 	}
 	if at := a.attempts[o.Lease]; at != nil {
-		if at.phase == phaseEnded {
+		switch {
+		case at.phase == phaseEnded:
 			return at.report, nil
+		case at.dropped:
+			return answer(Busy), nil // until nothing of it runs any more
 		}
 		return answer(Accepted), nil
 	}
@@ -87,13 +91,25 @@ func (a *Agent) consider(o Offer) (Message, error) {
 }
 
 // dropOlder ends what an earlier recovery generation ordered: after a disaster
-// recovery the database may not know of it.
+// recovery the database may not know of it. What has not begun is forgotten: a
+// Start for it may still be on its way.
 func (a *Agent) dropOlder(g fsm.Generation) {
-	for _, at := range a.attempts {
+	for lease, at := range a.attempts {
 		if at.offer.Generation < g {
-			at.end(errDropped)
+			a.drop(lease, at)
 		}
 	}
+}
+
+// drop ends an attempt that is no longer this agent's. What has already ended
+// keeps its report: the daemon's refusal of it closes the matter.
+func (a *Agent) drop(lease string, at *attempt) {
+	if at.phase == phaseAccepted {
+		delete(a.attempts, lease)
+		return
+	}
+	at.dropped = true
+	at.end(errDropped)
 }
 
 func (a *Agent) occupied() int {
