@@ -123,8 +123,10 @@ func TestAppRoleIsPowerless(t *testing.T) {
 		require.Equal(t, "42501", sqlstate(err), "%s: %v", sql, err)
 	}
 	// What retention prunes may be deleted by the fenced leader and by nobody else.
-	for _, table := range []string{"log_chunks", "artifacts", "outbox", "dispatch", "leases", "jobs", "runs"} {
-		_, err := c.Exec(t.Context(), "DELETE FROM forge."+table)
+	for _, table := range []string{
+		"forge.log_chunks", "forge.artifacts", "forge.outbox", "forge.dispatch", "forge.leases", "forge.jobs", "forge.runs", "forge.collections", "coordination.events",
+	} {
+		_, err := c.Exec(t.Context(), "DELETE FROM "+table)
 		require.Equal(t, "FY002", sqlstate(err), "%s: %v", table, err)
 	}
 }
