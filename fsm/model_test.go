@@ -109,7 +109,7 @@ func (r *reference) accept(c Command, term uint64) (Result, bool) {
 		return Result{}, ok
 	case CompleteExclusiveOperation:
 		x, held := r.held[c.Scope]
-		ok := held && x == ExclusiveLease{Scope: c.Scope, Owner: c.Owner, Incarnation: c.Incarnation, Epoch: c.Epoch} && !r.orphaned(x)
+		ok := held && x == ExclusiveLease(c) && !r.orphaned(x)
 		if ok {
 			delete(r.held, c.Scope)
 		}
