@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,8 +45,9 @@ type Sessions struct {
 	meter *meter
 	doors doors // one hello of an agent at a time, so that live and the database agree on its newest link
 
-	mu   sync.Mutex
-	live map[string]*session // by agent id
+	mu    sync.Mutex
+	live  map[string]*session // by agent id
+	ended map[string]string   // links by agent id whose end the database does not know yet
 }
 
 // NewSessions makes the daemon's side. Run it, and Serve every link.
@@ -56,7 +59,7 @@ func NewSessions(cfg SessionsConfig) *Sessions {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Sessions{cfg: cfg, log: cfg.Logger, wake: make(chan struct{}, 1), desk: newDesk(), meter: newMeter(), live: map[string]*session{}}
+	return &Sessions{cfg: cfg, log: cfg.Logger, wake: make(chan struct{}, 1), desk: newDesk(), meter: newMeter(), live: map[string]*session{}, ended: map[string]string{}}
 }
 
 // Wake hints that orders for agents of this daemon may be waiting. It never blocks.
@@ -129,8 +132,9 @@ func (s *Sessions) cutAll(why error) {
 }
 
 // deliver claims the open orders of the agents linked here and sends them, the
-// cancellations of their leases, and whether they shall take nothing new. idle
-// tells that no agent is linked.
+// cancellations of their leases, and whether they shall take nothing new. It also
+// records the ends of links that could not be recorded at once. idle tells that
+// there was nothing to do.
 func (s *Sessions) deliver(ctx context.Context) (idle bool, err error) {
 	s.mu.Lock()
 	byAgent := make(map[string]*session, len(s.live))
@@ -141,8 +145,9 @@ func (s *Sessions) deliver(ctx context.Context) (idle bool, err error) {
 		agents, links = append(agents, id), append(links, l.id)
 		l.sent.unanswered(time.Now().Add(-s.cfg.Timing.Claim), &sent)
 	}
+	ended := maps.Clone(s.ended)
 	s.mu.Unlock()
-	if len(agents) == 0 {
+	if len(agents)+len(ended) == 0 {
 		return true, nil
 	}
 	ctx, done := context.WithTimeout(ctx, s.cfg.Timing.Request)
@@ -153,10 +158,14 @@ func (s *Sessions) deliver(ctx context.Context) (idle bool, err error) {
 		queueClaims(b, agents, links, sent, &out)
 		queueCancels(b, agents, &out)
 		queueDrains(b, agents, draining)
+		for _, id := range slices.Sorted(maps.Keys(ended)) {
+			queueUnlink(b, id, ended[id])
+		}
 	})
 	if err != nil {
 		return false, fmt.Errorf("claim orders: %w", err)
 	}
+	s.recorded(ended)
 	for id, l := range byAgent { // before any order
 		if l.drained != draining[id] {
 			l.drained = draining[id]
@@ -248,17 +257,34 @@ func (s *Sessions) register(ctx context.Context, l *session, h Hello) (Welcome, 
 	return welcome, nil
 }
 
-// unregister tells the database that the link is gone, unless a newer one has replaced it.
+// unregister tells the database that the link is gone, unless a newer one has
+// replaced it. While the database cannot be told, work would be leased to an
+// agent that nobody reaches: deliver tries again.
 func (s *Sessions) unregister(ctx context.Context, l *session) {
 	s.mu.Lock()
 	if s.live[l.agent] == l {
 		delete(s.live, l.agent)
 	}
+	s.ended[l.agent] = l.id
 	s.mu.Unlock()
 	// ctx may have ended with the link; its bound does not depend on it.
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer done()
 	if err := s.cfg.Store.Batch(ctx, func(b *pgx.Batch) { queueUnlink(b, l.agent, l.id) }); err != nil {
-		s.log.Debug("the end of a link could not be recorded; it will look stale instead", "agent", l.agent, "err", err)
+		s.log.Info("the end of a link could not be recorded yet", "agent", l.agent, "link", l.id, "err", err)
+		s.Wake()
+		return
+	}
+	s.recorded(map[string]string{l.agent: l.id})
+}
+
+// recorded forgets ends that the database has been told of.
+func (s *Sessions) recorded(ended map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for agent, link := range ended {
+		if s.ended[agent] == link {
+			delete(s.ended, agent)
+		}
 	}
 }
