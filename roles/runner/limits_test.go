@@ -4,6 +4,9 @@ package runner_test
 
 import (
 	"bytes"
+	"fmt"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -68,4 +71,14 @@ func TestHostileJobHarmsItself(t *testing.T) {
 	require.Contains(t, ended["bomb"].Reason, "killed: more than 64 processes")
 	require.Equal(t, runner.Succeeded, ended["beside"].Outcome, ended["beside"].Reason)
 	require.Equal(t, "done\n", w.theLog(t, "beside"))
+}
+
+// TestPriorityIsKeptFromJobs: the supervisor comes before what it watches, and passes none of that on.
+func TestPriorityIsKeptFromJobs(t *testing.T) {
+	var out bytes.Buffer
+	own, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0)
+	require.NoError(t, err)
+	x := processes().Run(t.Context(), task(t, `nice; sh -c nice`), &out)
+	require.NoError(t, x.Err)
+	require.Equal(t, strings.Repeat(fmt.Sprintln(20-own), 2), out.String()) // the system call counts from the other end
 }

@@ -28,8 +28,21 @@ func becomeAncestor() error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("supervisor: keep file descriptors: %w", err)
 	}
+	comeFirst()
 	// A core file of a job is nobody's to read and may be as large as its memory.
 	return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+}
+
+// comeFirst gives this process's threads the highest ordinary priority and its
+// children none of it: a fork bomb must not outrun the one that counts and kills
+// it. Without the right to do so (root has it) what is left is that the kernel
+// gives each session an equal share, where it groups by session.
+func comeFirst() {
+	threads, _ := os.ReadDir("/proc/self/task") // there is always one
+	for _, t := range threads {
+		tid, _ := strconv.Atoi(t.Name())
+		_ = unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_NORMAL, Flags: unix.SCHED_FLAG_RESET_ON_FORK, Nice: -20}, 0)
+	}
 }
 
 // stepAttributes asks for a session and group of the step's own, apart from the
