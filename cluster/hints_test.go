@@ -1,3 +1,5 @@
+// Hints of a changed view: coalesced, and never waited for.
+
 package cluster_test
 
 import (

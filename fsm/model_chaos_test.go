@@ -1,5 +1,7 @@
 //go:build chaos
 
+// How many sequences the state machine is compared over where time is given.
+
 package fsm
 
 // sequences is how many TestReference draws.

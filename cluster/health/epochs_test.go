@@ -1,3 +1,5 @@
+// The epochs of Raft and of PostgreSQL side by side: which pairs are consistent.
+
 package health
 
 import (

@@ -1,3 +1,5 @@
+// The standalone engine: the suite of all engines, and its epochs and files over restarts and torn writes.
+
 package local
 
 import (

@@ -1,3 +1,5 @@
+// Traces written and read again: whole lines, torn ends, writes that are lost.
+
 package trace
 
 import (

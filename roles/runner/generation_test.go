@@ -1,3 +1,5 @@
+// What an agent accepted under an older generation, once a new one gives orders.
+
 package runner_test
 
 import (

@@ -1,3 +1,5 @@
+// The product beside River: leases and completions, submissions, more and more agents.
+
 package peers
 
 import (

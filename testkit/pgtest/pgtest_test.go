@@ -1,3 +1,5 @@
+// Databases of tests: separate, migrated, dropped with their sessions, and their clock.
+
 package pgtest_test
 
 import (

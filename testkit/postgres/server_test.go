@@ -1,3 +1,5 @@
+// The private server's life: started, stopped, and ended with a parent that was killed.
+
 package postgres_test
 
 import (

@@ -1,3 +1,5 @@
+// The command that runs beside a server: its exit status, and the signals passed on.
+
 package main
 
 import (
