@@ -114,7 +114,7 @@ func TestHighWaterMark(t *testing.T) {
 	say(t, l, runner.Message{Start: &runner.Start{Lease: "l1", Granted: true}})
 	say(t, l, runner.Message{Start: &runner.Start{Lease: "l1", Granted: true}})
 	require.Eventually(t, func() bool { return ex.starts("l1") == 1 }, soon, time.Millisecond)
-	require.Equal(t, runner.Busy, verdict(l, "l5", 2, 1))
+	require.Equal(t, runner.Accepted, verdict(l, "l5", 2, 1), "l2 had not begun and holds no slot any more")
 	require.Equal(t, "l1", hear(t, l, func(m runner.Message) *runner.Release { return m.Release }).Lease)
 	require.Equal(t, runner.Reread, verdict(l, "l6", 1, 99), "an older generation, whatever its epoch")
 	stop()
