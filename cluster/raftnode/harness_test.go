@@ -1,4 +1,4 @@
-// A fleet of engines in one process: the library's in-memory transport with what RaftTransport adds, and an in-memory control family.
+// A fleet of engines in one process, over an in-memory Raft transport and an in-memory control family.
 
 package raftnode
 
@@ -40,17 +40,6 @@ const patience = 15 * time.Second
 
 var fast = Timers{HeartbeatTimeout: 150 * time.Millisecond, ElectionTimeout: 150 * time.Millisecond, LeaderLeaseTimeout: 100 * time.Millisecond, CommitTimeout: 10 * time.Millisecond}
 
-// memRaft is the in-memory Raft transport with acknowledgements recorded.
-type memRaft struct {
-	*raft.InmemTransport
-	self fsm.NodeID
-	mu   sync.Mutex
-	ack  map[fsm.NodeID]rafttransport.Peer
-	sent map[fsm.NodeID]acknowledged
-
-	noHeir chan struct{} // holds every TimeoutNow up until it is closed; nil: none
-}
-
 type acknowledged struct {
 	term uint64
 	at   time.Time
@@ -60,78 +49,6 @@ func newMemRaft(self fsm.NodeID) *memRaft {
 	_, t := raft.NewInmemTransportWithTimeout(serverAddress(self), 200*time.Millisecond)
 	t.Connect(serverAddress(self), t) // for Campaign
 	return &memRaft{InmemTransport: t, self: self, ack: map[fsm.NodeID]rafttransport.Peer{}, sent: map[fsm.NodeID]acknowledged{}}
-}
-
-func (m *memRaft) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
-	return nil, raft.ErrPipelineReplicationNotSupported
-}
-
-func (m *memRaft) AppendEntries(id raft.ServerID, to raft.ServerAddress, req *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	start := time.Now()
-	if err := m.InmemTransport.AppendEntries(id, to, req, resp); err != nil {
-		return err
-	}
-	if !resp.Success {
-		return nil
-	}
-	node, err := fsm.ParseNodeID(string(id))
-	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p := m.ack[node]
-	p.Node, p.LastContact = node, time.Now()
-	if n := len(req.Entries); n > 0 {
-		p.MatchIndex = req.Entries[n-1].Index
-	} else {
-		p.MatchIndex = max(p.MatchIndex, req.PrevLogEntry)
-	}
-	m.ack[node] = p
-	m.sent[node] = acknowledged{term: req.Term, at: start}
-	return nil
-}
-
-func (m *memRaft) Confirmed(term uint64, voters []fsm.NodeID) time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var times []time.Time
-	for _, v := range voters {
-		if a := m.sent[v]; v == m.self {
-			times = append(times, time.Now())
-		} else if a.term == term {
-			times = append(times, a.at)
-		}
-	}
-	slices.SortFunc(times, func(a, b time.Time) int { return b.Compare(a) })
-	if need := len(voters)/2 + 1; len(times) >= need {
-		return times[need-1]
-	}
-	return time.Time{}
-}
-
-func (m *memRaft) Heard(fsm.NodeID) time.Time { return time.Time{} }
-
-func (m *memRaft) Campaign(context.Context) error {
-	order := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}
-	return m.InmemTransport.TimeoutNow(serverID(m.self), serverAddress(m.self), order, &raft.TimeoutNowResponse{})
-}
-
-func (m *memRaft) TimeoutNow(id raft.ServerID, to raft.ServerAddress, req *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
-	if m.noHeir != nil {
-		<-m.noHeir
-	}
-	return m.InmemTransport.TimeoutNow(id, to, req, resp)
-}
-
-func (m *memRaft) Peers() []rafttransport.Peer {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var out []rafttransport.Peer
-	for _, p := range m.ack {
-		out = append(out, p)
-	}
-	return out
 }
 
 // switchboard is the control family between the nodes of one process.

@@ -28,12 +28,7 @@ type Proxy struct {
 	closed bool
 }
 
-// NewProxy listens on a loopback port (addr "127.0.0.1:0" picks one).
-func NewProxy(addr, network, target string) (*Proxy, error) {
-	return listenProxy("tcp", addr, network, target, net.Dial, false)
-}
-
-// listenProxy listens on a port or a socket; dial reaches the target, reads makes LoseReply possible.
+// listenProxy listens on a port ("127.0.0.1:0" picks one) or a socket; dial reaches the target, reads makes LoseReply possible.
 func listenProxy(listen, addr, network, target string, dial func(network, addr string) (net.Conn, error), reads bool) (*Proxy, error) {
 	l, err := net.Listen(listen, addr)
 	if err != nil {
