@@ -19,10 +19,10 @@ import (
 func (a *app) agentsCommand() *cobra.Command {
 	c := group(&cobra.Command{Use: "agents", Short: "See the agents, drain them, or keep work away from them"})
 	c.AddCommand(a.agentsListCommand(), a.agentShowCommand(),
-		a.agentActCommand("drain", "Let an agent finish what it runs and give it nothing new", "draining", false),
-		a.agentActCommand("undrain", "Let a drained agent take work again", "takes work again", false),
-		a.agentActCommand("quarantine", "Give an agent nothing until it is released", "in quarantine", true),
-		a.agentActCommand("release", "Let an agent out of quarantine", "out of quarantine", false))
+		a.agentActCommand("drain", "Let an agent finish what it runs and give it nothing new", false),
+		a.agentActCommand("undrain", "Let a drained agent take work again", false),
+		a.agentActCommand("quarantine", "Give an agent nothing until it is released", true),
+		a.agentActCommand("release", "Let an agent out of quarantine", false))
 	return c
 }
 
@@ -139,10 +139,14 @@ func (p *painter) agent(x runner.AgentInfo, node string) {
 }
 
 // agentActCommand makes a command that changes an agent. Each may be repeated without harm.
-func (a *app) agentActCommand(act, short, then string, needsReason bool) *cobra.Command {
+func (a *app) agentActCommand(act, short string, needsReason bool) *cobra.Command {
 	var reason string
+	use := "AGENT"
+	if needsReason {
+		use += " --reason TEXT"
+	}
 	c := &cobra.Command{
-		Use: act + " AGENT", Short: short, Args: args(1, 1, "AGENT"), ValidArgsFunction: a.completeAgent,
+		Use: act + " " + use, Short: short, Args: args(1, 1, use), ValidArgsFunction: a.completeAgent,
 		RunE: func(c *cobra.Command, given []string) error {
 			if needsReason && reason == "" {
 				return usagef("add --reason TEXT: who finds the agent idle will ask", "%s needs a reason", act)
@@ -155,7 +159,7 @@ func (a *app) agentActCommand(act, short, then string, needsReason bool) *cobra.
 				return err
 			}
 			return a.print(result{doc: d, names: []string{"agent/" + d.ID}, draw: func(p *painter) {
-				p.line("agent %s: %s; it is %s and runs %d %s", d.ID, then, p.agentState(d.State), d.Held, plural(d.Held, "job"))
+				p.line("agent %s is %s and runs %d %s", d.ID, p.agentState(d.State), d.Held, plural(d.Held, "job"))
 				if act == "drain" && d.Held > 0 {
 					p.line("next: forgeyard agents show %s", d.ID)
 				}

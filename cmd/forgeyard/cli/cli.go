@@ -34,7 +34,7 @@ func Run(ctx context.Context, io IO, deps Deps, args []string) int {
 	root.SetArgs(args)
 	defer a.close()
 	if ran, err := root.ExecuteContextC(ctx); err != nil {
-		return a.report(unknownCommand(ran, err))
+		return a.report(cobraError(ran, err))
 	}
 	return ExitOK
 }
@@ -72,12 +72,12 @@ func (a *app) tree(deps Deps) *cobra.Command {
 		return usagef("see: "+c.CommandPath()+" --help", "%s", err.Error())
 	})
 	a.globals(root)
-	helpTemplate(root)
 	add(root, "Processes:", deps.Dev, deps.Demo, deps.Daemon, deps.Agent)
 	add(root, "Use the fleet:", a.runCommand(), a.queuesCommand(), a.eventsCommand())
 	add(root, "Operate the fleet:", a.clusterCommand(), a.agentsCommand(), a.actorsCommand(), a.gcCommand())
 	add(root, "Set up:", a.pkiCommand(), a.tokenCommand(), a.configCommand())
 	add(root, "", a.explainCommand(), a.versionCommand(deps.Version))
+	fitHelp(root, a.io.Width)
 	return root
 }
 
@@ -209,13 +209,19 @@ func args(least, most int, names string) cobra.PositionalArgs {
 	}
 }
 
-// unknownCommand makes cobra's own plain errors usage errors that point at the help of the command meant.
-func unknownCommand(c *cobra.Command, err error) error {
+// cobraError makes cobra's own plain errors usage errors that say what the command meant takes.
+func cobraError(c *cobra.Command, err error) error {
 	var known *usageError
-	for _, plain := range []string{"unknown command", "accepts ", "requires at "} {
-		if !errors.As(err, &known) && strings.HasPrefix(err.Error(), plain) {
-			return usagef("see: "+c.CommandPath()+" --help", "%s", err.Error())
-		}
+	message := err.Error()
+	switch {
+	case errors.As(err, &known):
+		return err
+	case strings.HasPrefix(message, "unknown command"):
+		return usagef("see: "+c.CommandPath()+" --help", "%s", message)
+	case strings.HasPrefix(message, "accepts "), strings.HasPrefix(message, "requires at "):
+		names := strings.TrimPrefix(strings.TrimPrefix(c.Use, c.Name()), " ")
+		given := message[strings.LastIndexByte(message, ' ')+1:] // each of these ends in it
+		return usagef("usage: "+c.CommandPath()+" "+names, "%s takes %s, %s given", c.CommandPath(), names, given)
 	}
 	return err
 }

@@ -33,7 +33,7 @@ func (a *app) gcCommand() *cobra.Command {
 
 func (a *app) gcStatusCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "status", Short: "Show the last collection of the fleet, and the rows that retention removed", Args: args(0, 0, "no arguments"),
+		Use: "status", Short: "Show the fleet's last collection, and what retention removed", Args: args(0, 0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			var d artifact.Collection
 			if err := a.get(c.Context(), gcPath, &d); err != nil {
@@ -77,7 +77,7 @@ func gcResult(d artifact.Collection, node string) result {
 func drawCollection(p *painter, d artifact.Collection, node string) {
 	r := d.Last
 	if r == nil {
-		p.line("no collection is known here; start one: forgeyard gc run --dry-run")
+		p.line("no collection has been recorded; start one: forgeyard gc run")
 		return
 	}
 	verb := "deleted"

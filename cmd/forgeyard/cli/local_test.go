@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
@@ -241,4 +242,76 @@ func TestHelpListsWhatExists(t *testing.T) {
 	s = invoke(t, nil, nil, "completion", "bash")
 	require.Zero(t, s.code)
 	require.Contains(t, s.out.String(), "forgeyard")
+}
+
+// Whatever help says fits the terminal, with the texts of the commands that live elsewhere.
+func TestHelpFitsTheTerminal(t *testing.T) {
+	const columns = 80
+	deps := func() Deps {
+		d := stubs()
+		d.Agent.Long = strings.Repeat("Runs an agent until SIGINT or SIGTERM, and then for a while. ", 4)
+		d.Agent.Flags().String("keys", "", strings.Repeat("files, or directories of them, ", 6))
+		return d
+	}
+	var paths [][]string
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		paths = append(paths, strings.Fields(c.CommandPath())[1:])
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(New(deps()))
+	require.Greater(t, len(paths), 30)
+	for _, path := range paths {
+		s := &screen{}
+		s.IO = IO{Out: &s.out, Err: &s.err, In: strings.NewReader(""), OutTTY: true, Width: columns}
+		require.Zero(t, Run(t.Context(), s.IO, deps(), append(path, "--help")))
+		for line := range strings.Lines(s.out.String()) {
+			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), columns, "%v: %s", path, line)
+		}
+	}
+}
+
+func TestFold(t *testing.T) {
+	require.Equal(t, "", fold("", 10))
+	require.Equal(t, "one two\nthree", fold("one\ntwo three", 9))
+	require.Equal(t, "ünë twö\n\nthree", fold("ünë twö\n\nthree", 7), "columns, not bytes; paragraphs stay")
+	require.Equal(t, "a\nlonger-than-wide\nb", fold("a longer-than-wide b", 8))
+}
+
+// What help shows as a run's file must be one.
+func TestSampleRun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sample.ron")
+	require.NoError(t, os.WriteFile(path, []byte(sampleRun), 0o600))
+	spec, err := (&app{}).readSpec(path)
+	require.NoError(t, err)
+	require.NoError(t, spec.Validate())
+	require.Len(t, spec.Jobs, 2)
+}
+
+// Commands that are made elsewhere say what they take as those of this package do.
+func TestCobraErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes cobra.PositionalArgs
+		given []string
+		want  string
+	}{
+		"too few":   {cobra.ExactArgs(1), nil, "error: forgeyard dev kill takes NODE, 0 given\n  now: usage: forgeyard dev kill NODE\n"},
+		"too many":  {cobra.ExactArgs(1), []string{"a", "b"}, "error: forgeyard dev kill takes NODE, 2 given\n  now: usage: forgeyard dev kill NODE\n"},
+		"at least":  {cobra.MinimumNArgs(1), nil, "error: forgeyard dev kill takes NODE, 0 given\n  now: usage: forgeyard dev kill NODE\n"},
+		"a range":   {cobra.RangeArgs(1, 2), nil, "error: forgeyard dev kill takes NODE, 0 given\n  now: usage: forgeyard dev kill NODE\n"},
+		"no such":   {cobra.NoArgs, []string{"x"}, "error: unknown command \"x\" for \"forgeyard dev kill\"\n  now: see: forgeyard dev kill --help\n"},
+		"its right": {cobra.ExactArgs(1), []string{"a"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			deps := stubs()
+			deps.Dev.AddCommand(&cobra.Command{Use: "kill NODE", Short: "s", Args: c.takes, RunE: func(*cobra.Command, []string) error { return nil }})
+			s := &screen{}
+			s.IO = IO{Out: &s.out, Err: &s.err, In: strings.NewReader("")}
+			code := Run(t.Context(), s.IO, deps, append([]string{"dev", "kill"}, c.given...))
+			require.Equal(t, c.want, s.err.String())
+			require.Equal(t, c.want != "", code == ExitUsage)
+		})
+	}
 }

@@ -69,7 +69,7 @@ func TestCancel(t *testing.T) {
 	require.Zero(t, s.code, s.err.String())
 	require.Equal(t, runner.CancelRequest{Job: "test", Reason: "wrong branch"}, got)
 	require.Equal(t, "/v1/runs/"+waitingRun+"/cancel", path)
-	require.Equal(t, "asked for the end of job test of run "+waitingRun+": running, 1 of 3 jobs have ended\nnext: forgeyard run show "+waitingRun+"\n", s.out.String())
+	require.Equal(t, "asked for the end of job test of run "+waitingRun+"\nit is running, 1 of 3 jobs have ended\nnext: forgeyard run show "+waitingRun+"\n", s.out.String())
 }
 
 // packed is an artifact as daemons store it.
@@ -200,7 +200,7 @@ func TestAgentActs(t *testing.T) {
 		s := invoke(t, []string{f.serve(t)}, nil, "agents", act, "agent/agent-1", "--reason", "disk")
 		require.Zero(t, s.code, s.err.String())
 		require.Equal(t, "disk", got.Reason)
-		require.Contains(t, s.out.String(), "it is "+string(state)+" and runs 1 job\n")
+		require.Contains(t, s.out.String(), " is "+string(state)+" and runs 1 job\n")
 	}
 	s := invoke(t, nil, nil, "agents", "quarantine", "agent-1")
 	require.Equal(t, ExitUsage, s.code, "a quarantine says why")
@@ -217,7 +217,7 @@ func TestCollect(t *testing.T) {
 	require.True(t, got.DryRun)
 	require.True(t, strings.HasPrefix(s.out.String(), "would delete 3 of 9 blobs, 2.0 KiB of 0 B\n"), s.out.String())
 	s = invoke(t, []string{f.serve(t)}, nil, "gc", "status")
-	require.Equal(t, "no collection is known here; start one: forgeyard gc run --dry-run\n", s.out.String())
+	require.Equal(t, "no collection has been recorded; start one: forgeyard gc run\n", s.out.String())
 }
 
 func TestCompletion(t *testing.T) {

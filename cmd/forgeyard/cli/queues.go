@@ -33,7 +33,14 @@ func queuesResult(d scheduler.QueuesDocument) result {
 		names = append(names, "queue/"+q.Queue)
 	}
 	return result{doc: d, names: names, draw: func(p *painter) {
-		p.line("%d %s, the oldest for %s; %d running", d.Depth, map[bool]string{true: "job waits", false: "jobs wait"}[d.Depth == 1], waited(d.OldestWait), d.Active)
+		switch d.Depth {
+		case 0:
+			p.line("no job waits; %d running", d.Active)
+		case 1:
+			p.line("1 job waits, for %s; %d running", waited(d.OldestWait), d.Active)
+		default:
+			p.line("%d jobs wait, the oldest for %s; %d running", d.Depth, waited(d.OldestWait), d.Active)
+		}
 		if len(d.Queues) == 0 {
 			return
 		}

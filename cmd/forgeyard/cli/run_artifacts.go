@@ -106,12 +106,11 @@ func (a *app) artifactsOf(ctx context.Context, run string, named []string) (l ru
 	if err := a.get(ctx, runPath(run)+"/artifacts", &l); err != nil || len(named) == 0 {
 		return l, err
 	}
-	all := len(l.Artifacts)
 	l.Artifacts = slices.DeleteFunc(l.Artifacts, func(x runner.Artifact) bool {
 		return x.Job != named[0] || len(named) > 1 && x.Name != named[1]
 	})
 	if len(l.Artifacts) == 0 {
-		return l, usagef(fmt.Sprintf("list all %d: forgeyard run artifacts %s", all, run), "run %s has no artifact %s", run, strings.Join(named, "/"))
+		return l, usagef("list what it has: forgeyard run artifacts "+run, "run %s has no artifact %s", run, strings.Join(named, "/"))
 	}
 	return l, nil
 }

@@ -38,7 +38,8 @@ func (a *app) runCancelCommand() *cobra.Command {
 				if job != "" {
 					what = "job " + job + " of " + what
 				}
-				p.line("asked for the end of %s: %s, %d of %d jobs have ended", what, p.runState(string(d.State)), d.Counts.Total()-d.Counts.Open(), d.Counts.Total())
+				p.line("asked for the end of %s", what)
+				p.line("it is %s, %d of %d jobs have ended", p.runState(string(d.State)), d.Counts.Total()-d.Counts.Open(), d.Counts.Total())
 				if d.Counts.Open() > 0 {
 					p.line("next: forgeyard run show %s", d.ID)
 				}

@@ -96,7 +96,7 @@ func links(s scheduler.RoleState) []link {
 	}
 	return []link{
 		{"cancel", scheduler.WaitsForCancel, ""},
-		{"needs", scheduler.WaitsForNeeds, "all have succeeded"},
+		{"needs", scheduler.WaitsForNeeds, "none is open"},
 		{"backoff", scheduler.WaitsForBackoff, ""},
 		{"scheduler", scheduler.WaitsForScheduler, "active on " + owner},
 		{"labels", scheduler.WaitsForLabels, "an agent carries them"},

@@ -46,6 +46,14 @@ func (f *runFlags) register(fl *pflag.FlagSet) {
 	fl.IntVar(&f.priority, "priority", 0, "-100 to 100, higher first")
 }
 
+// sampleRun is what help shows of a run's file; a test reads it as one.
+const sampleRun = `  (name: "app", jobs: [
+      (name: "build", argv: ["go", "build", "-o", "app", "."],
+       outputs: [(name: "binary", path: "app")]),
+      (name: "test", needs: ["build"], timeout: "5m", labels: ["linux"],
+       steps: [(name: "try", argv: ["./app", "--version"])]),
+  ])`
+
 func (a *app) submitCommand() *cobra.Command {
 	var f runFlags
 	var wait, follow bool
@@ -55,7 +63,8 @@ func (a *app) submitCommand() *cobra.Command {
 		Long: "Submit a run. FILE is RON or JSON, - is standard input; what follows -- is the command of a run with one job.\n" +
 			"No shell is involved. With --wait or --follow the run is followed to its end: exit 0 when it succeeded, 1 when\n" +
 			"not; --follow also shows the logs as they come. Ctrl-C then leaves the run running.",
-		Example: "  forgeyard run submit -- go version\n  forgeyard run submit build.ron --source . --follow\n  forgeyard run submit --label linux --env CGO_ENABLED=0 --wait -- go build ./...",
+		Example: "  forgeyard run submit -- go version\n  forgeyard run submit build.ron --source . --follow\n  forgeyard run submit --label linux --env CI=1 --wait -- go build ./...\n\n" +
+			"A file, with an output that a later job finds in its working directory:\n" + sampleRun,
 		RunE: func(c *cobra.Command, given []string) error {
 			if wait && follow {
 				return usagef("--follow waits too, and shows the logs", "--wait and --follow exclude each other")

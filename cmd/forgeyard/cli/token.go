@@ -88,7 +88,8 @@ func (a *app) tokenIssueCommand() *cobra.Command {
 		Use: "issue", Short: "Issue an API token", Args: args(0, 0, "no arguments"),
 		Long: "Issue an API token. A daemon grants it over its administration socket and records that; the signature is made here.\n" +
 			"The token is printed once. It cannot be revoked alone: keep its lifetime short (at most " + token.MaxLifetime.String() + ").",
-		Example: "  forgeyard token issue --key ops-key/token.key --sub ci-trigger --permission run.submit,run.read --ttl 1h \\\n" +
+		Example: "  forgeyard token issue --key ops-key/token.key --sub ci-trigger \\\n" +
+			"      --permission run.submit,run.read --ttl 1h \\\n" +
 			"      --endpoint unix:///var/lib/forgeyard/admin.sock --out ci.token",
 		RunE: func(c *cobra.Command, _ []string) error { return a.issueToken(c.Context(), f) },
 	}
