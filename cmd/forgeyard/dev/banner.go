@@ -20,6 +20,8 @@ func progressPrinter(out io.Writer) func(fleet.Step) {
 // suggestion is one command that the banner offers.
 type suggestion struct{ command, why string }
 
+func (s suggestion) line() string { return fmt.Sprintf("  %-34s %s", s.command, s.why) }
+
 // tryNext lists the commands of the banner, in an order in which they work one
 // after the other: LEADER and FOLLOWER stand for the daemons of the moment.
 var tryNext = []suggestion{
@@ -44,15 +46,18 @@ func suggestions(leader, follower string) []suggestion {
 	return out
 }
 
+// logsLine tells where the daemons log.
+func logsLine(dir string) string { return "Logs        " + dir + "/node-*/daemon.log" }
+
 // printBanner tells where things are and what to try.
 func printBanner(out io.Writer, f *fleet.Fleet, exe string) {
 	nodes := f.Nodes()
 	fmt.Fprintf(out, "API         %s\n", nodes[0].Endpoint())
-	fmt.Fprintf(out, "Logs        %s/node-*/daemon.log\n", f.Dir())
+	fmt.Fprintln(out, logsLine(f.Dir()))
 	fmt.Fprintf(out, "2nd shell   eval \"$(%s dev env)\"\n", exe)
 	fmt.Fprintln(out, "Try next:")
 	for _, s := range suggestions(nodes[0].Name, nodes[len(nodes)-1].Name) {
-		fmt.Fprintf(out, "  %-45s %s\n", s.command, s.why)
+		fmt.Fprintln(out, s.line())
 	}
 	fmt.Fprintln(out, "Stop with Ctrl-C.")
 }

@@ -3,6 +3,7 @@ package dev
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -67,9 +68,12 @@ func Command() *cobra.Command {
 	return cmd
 }
 
-// runningFleet asks the fleet that this user runs now how it is.
+// runningFleet asks the fleet that this user runs now how it is, whichever the shell's settings name.
 func runningFleet() (Status, error) {
 	c, err := connect()
+	if errors.Is(err, errEnded) {
+		c, err = connectTo(pointedAt())
+	}
 	if err != nil {
 		return Status{}, err
 	}
@@ -84,14 +88,35 @@ func statusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printStatus(cmd.OutOrStdout(), s)
+			return printStatus(cmd.OutOrStdout(), s, outputFormat(cmd))
 		},
 	}
 }
 
-func printStatus(w io.Writer, s Status) error {
+// outputFormat is what -o asks for, which is a flag of the whole command tree.
+func outputFormat(cmd *cobra.Command) string {
+	if f := cmd.Flag("output"); f != nil {
+		return f.Value.String()
+	}
+	return ""
+}
+
+// printStatus prints the table for people, JSON also where YAML is asked for
+// (it is YAML), or the daemons' names.
+func printStatus(w io.Writer, s Status, format string) error {
+	switch format {
+	case "json", "yaml":
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(s)
+	case "name":
+		for _, n := range s.Nodes {
+			fmt.Fprintf(w, "node/%s\n", n.Name)
+		}
+		return nil
+	}
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(t, "NAME\tSTATE\tPID\tLINKS\tENDPOINT\tLOG")
+	fmt.Fprintln(t, "NAME\tSTATE\tPID\tLINKS\tENDPOINT")
 	for _, n := range s.Nodes {
 		links := "ok"
 		if n.Cut {
@@ -101,8 +126,10 @@ func printStatus(w io.Writer, s Status) error {
 		if n.PID != 0 {
 			pid = strconv.Itoa(n.PID)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", n.Name, n.State, pid, links, n.Endpoint, n.Log)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", n.Name, n.State, pid, links, n.Endpoint)
 	}
+	fmt.Fprintln(t, logsLine(s.Dir))
+	fmt.Fprintln(t, "Admin       unix://"+s.Dir+"/node-*/data/admin.sock")
 	return t.Flush()
 }
 
@@ -156,7 +183,7 @@ func run(ctx context.Context, out io.Writer, o runOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "forgeyard dev  - 3 daemons, %d agents and a PostgreSQL on this machine (%s)\n", o.agents, keepText(temporary, dir))
+	fmt.Fprintf(out, "forgeyard dev: 3 daemons, %d agents and a PostgreSQL on this machine\n%s\n", o.agents, keepText(temporary, dir))
 	if left != "" {
 		fmt.Fprintf(out, "  - removed %s, which a killed fleet had left\n", left)
 	}

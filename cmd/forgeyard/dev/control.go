@@ -33,9 +33,11 @@ type NodeStatus struct {
 
 // Status is the answer of GET /status.
 type Status struct {
-	Dir       string       `json:"dir"`
-	Nodes     []NodeStatus `json:"nodes"`
-	Endpoints []string     `json:"endpoints"`
+	APIVersion string       `json:"apiVersion"`
+	Kind       string       `json:"kind"`
+	Dir        string       `json:"dir"`
+	Nodes      []NodeStatus `json:"nodes"`
+	Endpoints  []string     `json:"endpoints"`
 }
 
 // control serves the sub-commands while the fleet runs.
@@ -95,7 +97,7 @@ func act(ctx context.Context, f *fleet.Fleet, what, name string) error {
 }
 
 func statusOf(f *fleet.Fleet) Status {
-	s := Status{Dir: f.Dir()}
+	s := Status{APIVersion: "forgeyard.dev/v1", Kind: "DevStatus", Dir: f.Dir()}
 	for _, n := range f.Nodes() {
 		s.Nodes = append(s.Nodes, NodeStatus{
 			Name: n.Name, State: n.State(), PID: n.PID(), Cut: f.IsCut(n.Name), Endpoint: n.Endpoint(), Log: n.LogFile(),
@@ -110,16 +112,30 @@ type controlClient struct{ http http.Client }
 
 var errNoFleet = errors.New("no fleet of `forgeyard dev` runs here: start one with `forgeyard dev`, or point FORGEYARD_DEV to its directory")
 
+// errEnded is of a shell whose settings are older than the running fleet. What
+// breaks a fleet must not take another one for it.
+var errEnded = errors.New("the fleet that FORGEYARD_DEV names has ended and another one runs: eval \"$(forgeyard dev env)\"")
+
 // connect finds the running fleet: $FORGEYARD_DEV, else the pointer file.
 func connect() (*controlClient, error) {
 	dir := os.Getenv("FORGEYARD_DEV")
 	if dir == "" {
-		if dir = pointedAt(); dir == "" {
-			return nil, errNoFleet
-		}
+		return connectTo(pointedAt())
 	}
+	c, err := connectTo(dir)
+	if err == nil {
+		return c, nil
+	}
+	if _, other := connectTo(pointedAt()); other == nil {
+		return nil, errEnded
+	}
+	return nil, err
+}
+
+// connectTo talks to the fleet in a directory, if one is there.
+func connectTo(dir string) (*controlClient, error) {
 	socket := filepath.Join(dir, socketName)
-	if _, err := os.Stat(socket); err != nil {
+	if _, err := os.Stat(socket); dir == "" || err != nil {
 		return nil, errNoFleet
 	}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {

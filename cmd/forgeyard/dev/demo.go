@@ -28,10 +28,10 @@ const (
 func DemoCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
-		Short: "Run 200 jobs, kill the leader mid-way and check that nothing was lost or done twice",
+		Short: "Kill the leader amid 200 jobs; none may be lost or done twice",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
 			ctx, cancel := context.WithTimeout(ctx, demoBound)
 			defer cancel()
@@ -49,6 +49,7 @@ func demo(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
+	fmt.Fprintf(out, "forgeyard demo: %d jobs on three daemons; the leader is killed mid-way\n", demoJobs)
 	f, err := fleet.Start(ctx, fleet.Options{Dir: dir, Binary: exe, Trace: true, Progress: progressPrinter(out)})
 	if err != nil {
 		return errors.Join(err, fmt.Errorf("the logs are kept in %s", dir))

@@ -33,7 +33,7 @@ func makeDir(keep string) (dir string, temporary bool, err error) {
 
 func keepText(temporary bool, dir string) string {
 	if temporary {
-		return "temporary; use --keep DIR to keep"
+		return "temporary: Ctrl-C removes everything, --keep DIR would keep it"
 	}
 	return "kept in " + dir
 }
