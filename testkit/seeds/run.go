@@ -49,6 +49,7 @@ type world struct {
 	places   [daemons]atomic.Pointer[bubble.Node]
 	disks    [daemons]*disk
 	tokens   map[*bubble.Node]membership.Token // of those that replace a lost one
+	super    *pgx.Conn                         // a superuser's session, used on the goroutine of the test
 	tally    *Tally
 	work     *work
 	traffic  *traffic
@@ -90,7 +91,7 @@ func Run(t *testing.T, s Schedule, total *Tally) {
 		w.begin(db)
 		w.suffer()
 		w.recover()
-		w.judge(db)
+		w.judge()
 	})
 	t.Logf("seed %d: %s of real time", s.Seed, time.Since(began).Round(time.Millisecond))
 }
@@ -129,6 +130,9 @@ func (w *world) begin(db *pgtest.Database) {
 	clock, err := startClock(context.Background(), db.Super)
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { require.NoError(w.t, clock.close()) })
+	w.super, err = pgx.Connect(context.Background(), db.Super)
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { require.NoError(w.t, w.super.Close(context.Background())) })
 	w.fleet = bubble.NewWith(w.t, db, bubble.Options{Size: daemons, Seed: w.schedule.Seed, Log: w.file, Outside: w.outside})
 	for _, n := range w.fleet.Nodes {
 		w.places[n.Place()].Store(n)

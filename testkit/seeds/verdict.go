@@ -50,7 +50,10 @@ func (w *world) recover() {
 	roles := time.Since(healed)
 	w.traffic.stop()
 	answered := make(chan struct{})
-	go func() { // ends with answered
+	go func() { // ends with answered; a client asks until w.ctx ends
+		for i := range daemons {
+			w.traffic.begin(w.ctx, w.ctx, i) // one more through each
+		}
 		w.traffic.halt()
 		close(answered)
 	}()
@@ -62,10 +65,6 @@ func (w *world) recover() {
 			return false
 		}
 	})
-	for i := range w.fleet.Nodes {
-		key, spec := w.traffic.next(-i)
-		w.traffic.submit(w.ctx, i, key, spec)
-	}
 	w.await("all jobs have ended", workBound, func() bool { return w.open() == 0 })
 	w.locks.halt()
 	w.await("all replicas are at the same entry", roleBound, func() bool {
@@ -110,18 +109,12 @@ func (w *world) open() (count int) {
 	return count
 }
 
-// query runs f on a superuser's connection.
-func (w *world) query(f func(context.Context, *pgx.Conn)) {
-	ctx := context.Background()
-	c, err := pgx.Connect(ctx, w.fleet.Database.Super)
-	require.NoError(w.t, err)
-	defer func() { _ = c.Close(ctx) }()
-	f(ctx, c)
-}
+// query runs f on the harness's own connection.
+func (w *world) query(f func(context.Context, *pgx.Conn)) { f(context.Background(), w.super) }
 
 // judge stops the fleet, which checks the order of every trace, and then holds
 // everything that was recorded against everything that must be.
-func (w *world) judge(db *pgtest.Database) {
+func (w *world) judge() {
 	w.fleet.Stop()
 	tens := int(w.schedule.Length/(10*time.Second)) + 1
 
