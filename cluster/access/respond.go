@@ -11,6 +11,8 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/forgeyard/forgeyard/cluster"
 )
@@ -163,25 +165,66 @@ func tooLarge(long *http.MaxBytesError) *Fault {
 }
 
 // ReadJSON reads one JSON document into v: no unknown field, nothing after it,
-// within the bound of LimitBody, or MaxBody. Its errors are *Fault.
+// within the bound of LimitBody, or MaxBody, and all of it Unicode: a decoder
+// would put U+FFFD for what is not, and so run another command than was sent.
+// Its errors are *Fault.
 func ReadJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	if _, bounded := r.Body.(boundedBody); !bounded {
 		LimitBody(w, r, MaxBody)
 	}
-	dec := json.NewDecoder(r.Body)
-	dec.DisallowUnknownFields()
+	body, err := io.ReadAll(r.Body)
 	var long *http.MaxBytesError
-	if err := dec.Decode(v); err != nil {
-		if errors.As(err, &long) {
-			return tooLarge(long)
-		}
-		return ErrBadRequest.Because("the body is not the expected JSON document: %v", err)
-	}
-	switch _, err := dec.Token(); {
+	switch {
 	case errors.As(err, &long):
 		return tooLarge(long)
-	case !errors.Is(err, io.EOF):
+	case err != nil:
+		return ErrBadRequest.Because("the body cannot be read: %v", err)
+	case !utf8.Valid(body):
+		return ErrBadRequest.Because("the body is not UTF-8")
+	case loneSurrogate(body):
+		return ErrBadRequest.Because("the body has half of a surrogate pair")
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return ErrBadRequest.Because("the body is not the expected JSON document: %v", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return ErrBadRequest.Because("the body holds more than one JSON document")
 	}
 	return nil
+}
+
+// loneSurrogate reports whether a JSON text escapes one half of a surrogate pair without the other.
+func loneSurrogate(text []byte) bool {
+	for {
+		i := bytes.IndexByte(text, '\\')
+		if i < 0 || i+1 == len(text) {
+			return false
+		}
+		text = text[i:]
+		first := escaped(text)
+		switch {
+		case first < 0:
+			text = text[2:]
+		case !utf16.IsSurrogate(first):
+			text = text[6:]
+		case utf16.DecodeRune(first, escaped(text[6:])) == utf8.RuneError:
+			return true
+		default:
+			text = text[12:]
+		}
+	}
+}
+
+// escaped returns what the \uXXXX at the beginning of a text stands for, -1 when none is there.
+func escaped(text []byte) rune {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(text[2:6]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
 }

@@ -57,3 +57,32 @@ func TestBodyLimit(t *testing.T) {
 		})
 	}
 }
+
+// TestBodyIsUnicode: text that a decoder would silently replace is refused, wherever it stands; what only looks like it passes.
+func TestBodyIsUnicode(t *testing.T) {
+	var got []string
+	read := func(w http.ResponseWriter, r *http.Request) {
+		got = nil
+		if err := access.ReadJSON(w, r, &got); err != nil {
+			access.WriteError(w, err)
+			return
+		}
+		access.WriteJSON(w, http.StatusOK, len(got))
+	}
+	_, base, _ := serve(t, Config{Routes: []access.Route{route("POST", "/x", read)}})
+	for body, want := range map[string]string{
+		"[\"rm\",\"\xff\"]": "", "[\"\xed\xa0\x80\"]": "", `["\ud800"]`: "", `["\udc00\ud800"]`: "", `["\ud83d\u0041"]`: "", `["\\\ud83d"]`: "",
+		`["\ud83d\ude80"]`: "\U0001f680", `["\\ud800"]`: `\ud800`, `["\n\u00e9\ufffd"]`: "\n\u00e9\ufffd", "[\"\ufffd\"]": "\ufffd",
+	} {
+		resp, text := send(t, http.DefaultClient, "POST", base+"/x", func(r *http.Request) {
+			r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+		})
+		if want == "" {
+			require.Equal(t, http.StatusBadRequest, resp.StatusCode, "%q: %s", body, text)
+			require.Equal(t, "FY-API-001", problem(t, text).Code)
+			continue
+		}
+		require.Equal(t, http.StatusOK, resp.StatusCode, "%q: %s", body, text)
+		require.Equal(t, []string{want}, got)
+	}
+}
