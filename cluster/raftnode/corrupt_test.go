@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -34,8 +33,18 @@ var fileClasses = map[string]string{
 	"tail mark":       "identity/raft-tail",
 }
 
-// verdicts counts how the starts over damaged files ended.
-type verdicts struct{ refused, equal int }
+// verdict is how a start over damaged files ended.
+type verdict int
+
+const (
+	refused verdict = iota
+	same            // everything that was promised is there, and the state is the one from before
+	equal           // that, and the node ran until it was equal to the others
+)
+
+// rejoins is how many accepted damages there are to each one after which the
+// node runs again, which takes a hundred times as long as to read its files.
+const rejoins = 5
 
 // past is what a node had promised before its files changed.
 type past struct {
@@ -43,6 +52,7 @@ type past struct {
 	term     uint64
 	voteTerm uint64
 	vote     string
+	state    [32]byte // hash of what the node shows at its next start
 }
 
 func pastOf(t *testing.T, m *member) past {
@@ -51,7 +61,7 @@ func pastOf(t *testing.T, m *member) past {
 	require.NoError(t, cfg.setDefaults())
 	st, err := openStore(cfg)
 	require.NoError(t, err)
-	p := past{terms: map[uint64]uint64{}, term: st.found.term}
+	p := past{terms: map[uint64]uint64{}, term: st.found.term, state: st.found.state.Hash()}
 	for i := st.found.first; i <= st.found.last; i++ {
 		var e raft.Log
 		require.NoError(t, st.log.GetLog(i, &e))
@@ -64,8 +74,8 @@ func pastOf(t *testing.T, m *member) past {
 	return p
 }
 
-// forgotten reports what a start over damaged files no longer knows. Entries that
-// the snapshot covers may be gone.
+// forgotten reports what a start over damaged files no longer knows or shows.
+// Entries that the snapshot covers may be gone.
 func (p past) forgotten(st *store) error {
 	if st.found.term != p.term {
 		return fmt.Errorf("term %d, not %d", st.found.term, p.term)
@@ -73,6 +83,9 @@ func (p past) forgotten(st *store) error {
 	term, _ := st.stable.GetUint64([]byte(keyLastVoteTerm))
 	if vote, _ := st.stable.Get([]byte(keyLastVoteCand)); term != p.voteTerm || string(vote) != p.vote {
 		return fmt.Errorf("voted in term %d for %q, not in %d for %q", term, vote, p.voteTerm, p.vote)
+	}
+	if st.found.state.Hash() != p.state {
+		return errors.New("another state")
 	}
 	covered := uint64(0)
 	if st.found.snapshot != nil {
@@ -91,10 +104,10 @@ func (p past) forgotten(st *store) error {
 	return nil
 }
 
-// damageOne starts m over files that damage has changed. Refused, they are put right
-// again; accepted, the node runs until it is equal to the others. was is what m had
-// promised; without terms it is read first.
-func (f *fleet) damageOne(l *ledger, m *member, was *past, pattern string, damage func(b []byte) ([]byte, string)) (refused bool) {
+// damageOne opens m's store over files that damage has changed. Refused or not, they
+// are put right again; accepted and with rejoin, the node runs until it is equal to the
+// others. was is what m had promised; without terms it is read first.
+func (f *fleet) damageOne(l *ledger, m *member, was *past, rejoin bool, pattern string, damage func(b []byte) ([]byte, string)) verdict {
 	f.t.Helper()
 	if was.terms == nil {
 		*was = pastOf(f.t, m)
@@ -117,6 +130,10 @@ func (f *fleet) damageOne(l *ledger, m *member, was *past, pattern string, damag
 	if err == nil {
 		require.NoError(f.t, was.forgotten(st), what)
 		require.NoError(f.t, st.close())
+		if !rejoin {
+			require.NoError(f.t, os.WriteFile(path, whole, 0o600))
+			return same
+		}
 		m.start(l.watch)
 		f.eventually(func() bool {
 			_, leads := m.node.Leadership()
@@ -132,7 +149,7 @@ func (f *fleet) damageOne(l *ledger, m *member, was *past, pattern string, damag
 		if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, bad) {
 			require.NoError(f.t, os.WriteFile(path, whole, 0o600))
 		}
-		return false
+		return equal
 	}
 	var typed *cluster.Error
 	require.ErrorAs(f.t, err, &typed, what)
@@ -141,7 +158,7 @@ func (f *fleet) damageOne(l *ledger, m *member, was *past, pattern string, damag
 	require.NotEmpty(f.t, typed.Hint, what)
 	require.Equal(f.t, before, files(f.t, m.dir), "%s: the files were changed", what)
 	require.NoError(f.t, os.WriteFile(path, whole, 0o600))
-	return true
+	return refused
 }
 
 // damaged runs so many flips and truncations of each given class of file on one node of three.
@@ -150,41 +167,27 @@ func damaged(t *testing.T, seed uint64, flips, cuts int, classes ...string) {
 	withDisks(t, func(t *testing.T, f *fleet, _ map[fsm.NodeID]*badDisk, l *ledger) {
 		leader := f.leader()
 		m := f.others(leader)[0]
-		var proposers sync.WaitGroup
-		for range 8 {
-			proposers.Go(func() {
-				for range 32 {
-					_, _ = leader.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(leader)})
-				}
-			})
-		}
-		proposers.Wait()
+		fill(t, leader, 16, 16)
 		l.equal(f)
 		for range 2 {
 			require.NoError(t, m.node.raft.Snapshot().Error())
-			for range 20 {
-				_, _ = leader.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: exclusive(leader)})
-			}
+			fill(t, leader, 4, 5)
 			l.equal(f)
 		}
 		m.close()
 
 		rng, was := rand.New(rand.NewPCG(seed, 0)), past{}
 		for _, class := range classes {
-			var v verdicts
+			var v [equal + 1]int
 			for n := range flips + cuts {
 				damage := func(b []byte) ([]byte, string) { return disk.Flip(b, rng) }
 				if n >= flips {
 					damage = func(b []byte) ([]byte, string) { return disk.Shorten(b, n-flips, cuts) }
 				}
-				if f.damageOne(l, m, &was, fileClasses[class], damage) {
-					v.refused++
-				} else {
-					v.equal++
-				}
+				rejoin := (v[same]+v[equal])%rejoins == 0
+				v[f.damageOne(l, m, &was, rejoin, fileClasses[class], damage)]++
 			}
-			t.Logf("%-15s %d refused, %d without effect or equal again", class, v.refused, v.equal)
-			require.Equal(t, flips+cuts, v.refused+v.equal)
+			t.Logf("%-15s %d refused, %d with everything promised, of those %d equal to the others again", class, v[refused], v[same]+v[equal], v[equal])
 		}
 		m.start(l.watch)
 		l.equal(f)

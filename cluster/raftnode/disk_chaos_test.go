@@ -5,8 +5,11 @@
 package raftnode
 
 import (
+	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -31,6 +34,26 @@ func chaosSeed(t *testing.T) uint64 {
 	return seed
 }
 
+// keep adds a count to the record of chaos runs. testkit/chaos reads it, and cannot be imported: it runs whole nodes.
+func keep(t *testing.T, fault string, count, owed int) {
+	t.Helper()
+	file := os.Getenv("FORGEYARD_CHAOS_RECORD")
+	if file == "" || t.Failed() {
+		return
+	}
+	commit, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--short=12", "HEAD").Output()
+	require.NoError(t, err)
+	line, err := json.Marshal(map[string]any{
+		"at": time.Now().UTC().Truncate(time.Second), "commit": strings.TrimSpace(string(commit)),
+		"suite": "disk", "fault": fault, "count": count, "owed": owed,
+	})
+	require.NoError(t, err)
+	out, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	require.NoError(t, err)
+	_, err = out.Write(append(line, '\n'))
+	require.NoError(t, errors.Join(err, out.Close()))
+}
+
 func TestChaosPowerCut(t *testing.T) {
 	const records, points = 4, 50
 	seed := chaosSeed(t)
@@ -43,12 +66,18 @@ func TestChaosPowerCut(t *testing.T) {
 	}
 	require.Greater(t, lost, records*points)
 	t.Logf("%d crash points, each with %d kinds of loss: %d operations recorded, %d lost, nothing that was acknowledged", records*points, len(allLosses), operations, lost)
+	keep(t, "power cut", records*points, 200)
 }
 
 func TestChaosDamagedFiles(t *testing.T) {
+	const flips, cuts = 100, 50
 	seed := chaosSeed(t)
 	for class := range fileClasses {
-		t.Run(class, func(t *testing.T) { damaged(t, seed, 100, 50, class) })
+		t.Run(class, func(t *testing.T) {
+			damaged(t, seed, flips, cuts, class)
+			keep(t, class+": bit flipped", flips, 100)
+			keep(t, class+": end cut off", cuts, 50)
+		})
 	}
 }
 
@@ -66,6 +95,7 @@ func TestChaosDiskFails(t *testing.T) {
 				}
 				c.run(t, skip)
 			}
+			keep(t, name, positions, positions)
 		})
 	}
 }
@@ -97,7 +127,7 @@ func TestChaosFileSystemFull(t *testing.T) {
 			}
 			return false
 		}
-		require.Eventually(t, full, time.Minute, 10*time.Millisecond)
+		require.Eventually(t, full, processPatience, 10*time.Millisecond)
 		require.NoError(t, os.Remove(ballast))
 	}
 	k, _ := acksOf(n.Events())
@@ -113,4 +143,19 @@ func TestChaosFileSystemFull(t *testing.T) {
 	t.Logf("%d operations found no space; %d proposals acknowledged", refused, acksIn(n.Events()))
 	_, last := acksOf(n.Events())
 	holdsIn(t, dir, last)
+	if mounted {
+		keep(t, "file system full", 1, 1)
+	}
+}
+
+// mountSmall puts a file system of its own on dir, where that is allowed.
+func mountSmall(t *testing.T, dir, size string) bool {
+	t.Helper()
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+		require.ErrorIs(t, err, syscall.EPERM)
+		return false
+	}
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	return true
 }

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,6 +27,9 @@ import (
 	"github.com/forgeyard/forgeyard/transport"
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
+
+// processPatience bounds every wait for a fact of a process; a busy machine takes seconds to start one.
+const processPatience = 3 * time.Minute
 
 // envNode makes the supervised process a node instead of the driver.
 const envNode = "FORGEYARD_DISK_NODE"
@@ -127,7 +129,7 @@ func acksOf(events []disk.Event) (count int, last step) {
 // reaches waits until so many proposals were acknowledged.
 func (n *nodeProcess) reaches(t *testing.T, count int) {
 	t.Helper()
-	require.Eventually(t, func() bool { k, _ := acksOf(n.Events()); return k >= count }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool { k, _ := acksOf(n.Events()); return k >= count }, processPatience, 5*time.Millisecond)
 }
 
 // holds requires the last acknowledged entry after a power cut of each kind.
@@ -188,7 +190,7 @@ func (c diskCase) run(t *testing.T, skip int) {
 		require.Equal(t, ExitStorage, exit.ExitCode(), "%s", n.log)
 		require.Contains(t, n.log.String(), cluster.ErrStoreFailed.Code)
 	} else {
-		require.Eventually(t, func() bool { return n.Hits()[0] >= c.fault.Times }, time.Minute, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return n.Hits()[0] >= c.fault.Times }, processPatience, 5*time.Millisecond)
 		k, _ := acksOf(n.Events())
 		n.reaches(t, k+30)
 		require.NoError(t, n.stdin.Close())
@@ -219,16 +221,4 @@ func TestDiskFails(t *testing.T) {
 			c.run(t, skip)
 		})
 	}
-}
-
-// mountSmall puts a file system of its own on dir, where that is allowed.
-func mountSmall(t *testing.T, dir, size string) bool {
-	t.Helper()
-	require.NoError(t, os.Mkdir(dir, 0o700))
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
-		require.ErrorIs(t, err, syscall.EPERM)
-		return false
-	}
-	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, 0)) })
-	return true
 }

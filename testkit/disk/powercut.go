@@ -144,16 +144,14 @@ func (n *node) refused(e Event) error {
 	return nil
 }
 
-// written returns the content after a write or a truncation.
+// written returns the content after a write or a truncation, which changes it in place.
 func written(content []byte, e Event) []byte {
 	end := int(e.At) + len(e.Data)
 	if e.Op == Truncate && end < len(content) {
-		return slices.Clone(content[:end])
+		return content[:end]
 	}
 	if end > len(content) {
-		content = append(slices.Clone(content), make([]byte, end-len(content))...)
-	} else {
-		content = slices.Clone(content)
+		content = append(content, make([]byte, end-len(content))...)
 	}
 	copy(content[e.At:], e.Data)
 	return content
@@ -196,7 +194,7 @@ func (c *powerCut) write(path string, n *node) error {
 }
 
 func (c *powerCut) content(n *node) []byte {
-	content := n.content
+	content := slices.Clone(n.content)
 	if c.loss != Tear {
 		for _, w := range n.writes[:c.kept(len(n.writes))] {
 			content = written(content, w)

@@ -65,7 +65,7 @@ func Start(cmd *exec.Cmd, dir string, faults ...Fault) (*Process, error) {
 func (p *Process) takeOver(socket int) error {
 	oob := make([]byte, unix.CmsgSpace(4))
 	// Bounded: a process that never confines itself is a mistake in the test.
-	limit := unix.NsecToTimeval(int64(30 * time.Second))
+	limit := unix.NsecToTimeval(int64(2 * time.Minute))
 	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
 		return fmt.Errorf("bound the wait: %w", err)
 	}

@@ -137,7 +137,7 @@ func TestFaults(t *testing.T) {
 	})
 	t.Run("hung", func(t *testing.T) {
 		p, _, _ := supervise(t, Fault{Op: Rename, Delay: Hang})
-		require.Eventually(t, func() bool { return p.Hits()[0] == 1 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return p.Hits()[0] == 1 }, time.Minute, time.Millisecond)
 		require.NoError(t, p.Kill())
 		require.Error(t, p.Wait())
 	})
