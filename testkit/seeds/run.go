@@ -141,7 +141,7 @@ func (w *world) begin(db *pgtest.Database) {
 		w.fleet.StartAgent(fmt.Sprintf("agent-%d", i+1), slots, w.work)
 	}
 	w.fleet.ActiveAbove(fsm.SchedulerLeader, 0, w.fleet.Nodes...)
-	w.traffic = startTraffic(w.ctx, w.schedule.Seed, w.node)
+	w.traffic = startTraffic(w.ctx, w.schedule.Seed, w.node, w.log)
 	w.locks = startLocks(w.ctx, w.node)
 }
 

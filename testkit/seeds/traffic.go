@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -24,6 +25,7 @@ const (
 	clientsMax = 8                       // submissions under way
 	tryAgain   = 300 * time.Millisecond  // after an answer that is no verdict
 	workMost   = 1500 * time.Millisecond // a job
+	slowAnswer = time.Second             // is noted
 )
 
 // How a client was answered in the end.
@@ -39,7 +41,8 @@ const failsFirst = "fail-first"
 // traffic is the work that is asked of the fleet.
 type traffic struct {
 	node func(i int) *bubble.Node // some daemon, running or not; numbers go round
-	stop context.CancelFunc       // no new runs
+	log  *slog.Logger
+	stop context.CancelFunc // no new runs
 	work sync.WaitGroup
 	room chan struct{} // a token for each submission under way
 
@@ -53,9 +56,9 @@ type traffic struct {
 
 // startTraffic submits runs until halt; submissions under way go on until they
 // are answered or ctx ends.
-func startTraffic(ctx context.Context, seed uint64, node func(i int) *bubble.Node) *traffic {
+func startTraffic(ctx context.Context, seed uint64, node func(i int) *bubble.Node, log *slog.Logger) *traffic {
 	tr := &traffic{
-		node: node, rnd: rand.New(rand.NewPCG(seed, 0x7472)), outcomes: map[uuid.UUID]string{}, room: make(chan struct{}, clientsMax),
+		node: node, log: log, rnd: rand.New(rand.NewPCG(seed, 0x7472)), outcomes: map[uuid.UUID]string{}, room: make(chan struct{}, clientsMax),
 	}
 	until, stop := context.WithCancel(ctx)
 	tr.stop = stop
@@ -127,7 +130,11 @@ func (tr *traffic) submit(ctx context.Context, i int, key uuid.UUID, spec runner
 	header := http.Header{runner.IdempotencyHeader: {key.String()}}
 	for try := i; ctx.Err() == nil; try++ {
 		var run runner.RunDocument
+		asked := time.Now()
 		status, err := tr.node(try).Ask(ctx, http.MethodPost, "/v1/runs", header, spec, &run)
+		if took := time.Since(asked); took > slowAnswer {
+			tr.log.Warn("a client waited", "run", i, "asked", tr.node(try).Name, "took", took, "status", status, "err", err)
+		}
 		switch {
 		case err == nil:
 			tr.mu.Lock()

@@ -81,12 +81,14 @@ func (w *world) recover() {
 // await lets virtual time pass until ok, and restarts daemons that end by themselves.
 func (w *world) await(what string, bound time.Duration, ok func() bool) {
 	w.t.Helper()
-	for begun := time.Now(); !ok(); <-time.After(look) {
+	begun := time.Now()
+	for ; !ok(); <-time.After(look) {
 		w.nemesis.attend()
 		if time.Since(begun) > bound {
 			require.FailNow(w.t, "it did not happen within "+bound.String()+": "+what)
 		}
 	}
+	w.note("after %s: %s", time.Since(begun), what)
 }
 
 // owners is how many daemons have the scheduler's role active.
