@@ -25,9 +25,8 @@ build: ## compile bin/forgeyard
 postgres:
 	@.ci/ensure-postgres
 
-# The suite that takes longest and waits most begins first, beside all others.
 test: build postgres lint ## everything that a change must pass
-	FORGEYARD_BIN=$(CURDIR)/$(BIN) go run ./testkit/withpg -- go test -race -timeout 540s ./testkit/fleettest ./...
+	FORGEYARD_BIN=$(CURDIR)/$(BIN) go run ./testkit/withpg -- go test -race -timeout 540s ./...
 
 lint: ## gofmt, vet, staticcheck
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "not gofmt-ed: $$out"; exit 1; }
