@@ -100,11 +100,10 @@ func TestWatcherAndSupervisor(t *testing.T) {
 			seat:   newSeat(RoleSpec{Role: fsm.SchedulerLeader}), started: map[fsm.Epoch]int{}, stops: map[fsm.Epoch]int{},
 		}
 		var epoch fsm.Epoch
-		pick := func(t *rapid.T) int {
-			if len(d.mailbox) == 0 {
-				t.Skip("the mailbox is empty")
+		pick := func(t *rapid.T, do func(i int)) { // nothing of an empty mailbox
+			if len(d.mailbox) > 0 {
+				do(rapid.IntRange(0, len(d.mailbox)-1).Draw(t, "message"))
 			}
-			return rapid.IntRange(0, len(d.mailbox)-1).Draw(t, "message")
 		}
 		drop := func(i int) { d.mailbox = append(d.mailbox[:i:i], d.mailbox[i+1:]...) }
 		wants := func(e fsm.Epoch) {
@@ -119,15 +118,15 @@ func TestWatcherAndSupervisor(t *testing.T) {
 			"nothing is wanted":      func(*rapid.T) { wants(0) },
 			"the watcher looks":      func(*rapid.T) { d.look() },
 			"the watcher is renewed": func(*rapid.T) { d.told = told{}; d.look() },
-			"a message comes":        func(t *rapid.T) { drop(pick(t)); d.converge(t) }, // in any order
-			"a message comes twice":  func(t *rapid.T) { pick(t); d.converge(t) },
-			"a message is lost":      func(t *rapid.T) { drop(pick(t)) },
+			"a message comes":        func(t *rapid.T) { pick(t, func(i int) { drop(i); d.converge(t) }) }, // in any order
+			"a message comes twice":  func(t *rapid.T) { pick(t, func(int) { d.converge(t) }) },
+			"a message is lost":      func(t *rapid.T) { pick(t, drop) },
 			"the supervisor is renewed": func(t *rapid.T) {
 				d.converge(t) // Started
 			},
 			"the tree ends": func(t *rapid.T) {
 				if len(d.running) == 0 {
-					t.Skip("there is none")
+					return
 				}
 				if d.office.desired == d.running[0].epoch {
 					d.office.desired = 0 // it died: its epoch is spent

@@ -156,7 +156,7 @@ func TestRivalLeaders(t *testing.T) {
 			"a command arrives": func(t *rapid.T) {
 				l := rapid.SampledFrom(leaders).Draw(t, "leader")
 				if len(l.plan) == 0 {
-					t.Skip("nothing is on its way")
+					return // nothing is on its way
 				}
 				i := rapid.IntRange(0, len(l.plan)-1).Draw(t, "which")
 				c := l.plan[i]

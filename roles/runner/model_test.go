@@ -261,18 +261,17 @@ func sessionMachine(t *rapid.T, done map[string]int) {
 		s.peer.serves.Wait()
 		_ = os.RemoveAll(dir)
 	})
-	some := func(t *rapid.T) string {
-		if len(s.leases) == 0 {
-			t.Skip("no lease")
+	some := func(t *rapid.T, do func(lease string)) { // nothing while there is none
+		if len(s.leases) > 0 {
+			do(s.leases[rapid.IntRange(0, len(s.leases)-1).Draw(t, "lease")])
 		}
-		return s.leases[rapid.IntRange(0, len(s.leases)-1).Draw(t, "lease")]
 	}
-	running := func(t *rapid.T) string {
-		lease := some(t)
-		if !s.bench.has(lease) {
-			t.Skip("it does not run")
-		}
-		return lease
+	running := func(t *rapid.T, do func(lease string)) {
+		some(t, func(lease string) {
+			if s.bench.has(lease) {
+				do(lease)
+			}
+		})
 	}
 	start := func(lease string, granted bool) {
 		s.known[lease].granted = s.known[lease].granted || granted
@@ -289,37 +288,44 @@ func sessionMachine(t *rapid.T, done map[string]int) {
 		"a new lease":              func(t *rapid.T) { fresh(t) },
 		"a new lease that may run": func(t *rapid.T) { start(fresh(t), true) },
 		"an order again, of any epoch": func(t *rapid.T) {
-			s.offer(t, some(t), max(1, s.generation+rapid.IntRange(-1, 0).Draw(t, "generation")), max(1, s.mark+rapid.IntRange(-2, 1).Draw(t, "epoch")))
+			some(t, func(lease string) {
+				s.offer(t, lease, max(1, s.generation+rapid.IntRange(-1, 0).Draw(t, "generation")), max(1, s.mark+rapid.IntRange(-2, 1).Draw(t, "epoch")))
+			})
 		},
-		"the cluster is recovered": func(t *rapid.T) { s.offer(t, some(t), s.generation+1, 1) },
-		"it may run":               func(t *rapid.T) { start(some(t), true) },
-		"it may not run":           func(t *rapid.T) { start(some(t), false) },
+		"the cluster is recovered": func(t *rapid.T) { some(t, func(lease string) { s.offer(t, lease, s.generation+1, 1) }) },
+		"it may run":               func(t *rapid.T) { some(t, func(lease string) { start(lease, true) }) },
+		"it may not run":           func(t *rapid.T) { some(t, func(lease string) { start(lease, false) }) },
 		"the link breaks":          func(*rapid.T) { s.peer.cut() },
 		"a link comes": func(*rapid.T) {
 			s.peer.locked(func() { s.peer.up = true })
 			<-time.After(6 * time.Second) // beyond the longest back-off
 		},
 		"the database gives it to nobody any more": func(t *rapid.T) {
-			lease := running(t)
-			s.peer.locked(func() { s.peer.gone[lease] = true })
-			<-time.After(20 * time.Second) // a heartbeat, a new link, or its deadline
-			require.False(t, s.bench.has(lease), "%s runs on", lease)
-			done["lost"]++
+			running(t, func(lease string) {
+				s.peer.locked(func() { s.peer.gone[lease] = true })
+				<-time.After(20 * time.Second) // a heartbeat, a new link, or its deadline
+				require.False(t, s.bench.has(lease), "%s runs on", lease)
+				done["lost"]++
+			})
 		},
 		"a client cancels it": func(t *rapid.T) {
-			lease := running(t)
-			if s.peer.say(runner.Message{Cancel: &runner.CancelOrder{Lease: lease}}) {
-				require.False(t, s.bench.has(lease), "%s runs on", lease)
-			}
+			running(t, func(lease string) {
+				if s.peer.say(runner.Message{Cancel: &runner.CancelOrder{Lease: lease}}) {
+					require.False(t, s.bench.has(lease), "%s runs on", lease)
+				}
+			})
 		},
 		"the work ends": func(t *rapid.T) {
-			lease := running(t)
-			s.bench.finish(lease)
-			synctest.Wait()
-			require.False(t, s.bench.has(lease))
+			running(t, func(lease string) {
+				s.bench.finish(lease)
+				synctest.Wait()
+				require.False(t, s.bench.has(lease))
+			})
 		},
 		"a result is taken": func(t *rapid.T) {
-			s.peer.say(runner.Message{Completed: &runner.Completed{Lease: some(t), Accepted: true}})
+			some(t, func(lease string) {
+				s.peer.say(runner.Message{Completed: &runner.Completed{Lease: lease, Accepted: true}})
+			})
 		},
 		"results are told again": func(t *rapid.T) {
 			s.peer.locked(func() { s.peer.heard = nil })
