@@ -97,17 +97,70 @@ func TestBackoff(t *testing.T) {
 	require.Equal(t, 1, p.batch(g))
 	p.fail("1", time.Minute)
 	require.Zero(t, p.batch(g))
-	due := p.upkeepNow(g).due
+	k := p.upkeepNow(g)
+	due := k.due
 	require.InDelta(t, time.Minute, due, float64(30*time.Second))
+	require.False(t, k.work, "its time has not come")
 	next, err := p.keep(t.Context(), g)
 	require.NoError(t, err)
 	require.LessOrEqual(t, next, due, "the loop is there in time, not after a tick of an hour")
 
 	p.exec(`UPDATE forge.jobs SET not_before = coordination.clock() - interval '1 ms'`)
-	require.LessOrEqual(t, p.upkeepNow(g).due, time.Duration(0))
+	k = p.upkeepNow(g)
+	require.True(t, k.work, "the upkeep wakes the lease loop")
+	require.Positive(t, k.due, "and does not ask again and again for what is the lease loop's to do")
 	require.Equal(t, 1, p.batch(g))
 	require.Equal(t, "leased 2", one[string](p, `SELECT state || ' ' || attempt FROM forge.jobs`))
 	require.True(t, one[bool](p, `SELECT not_before IS NULL AND queued_at > (SELECT min(leased_at) FROM forge.leases) FROM forge.jobs`))
+}
+
+// TestUpkeepWakesForAllThatIsLeasable shows, for every state a job can wait in,
+// that a batch finds something to do exactly when the upkeep wakes the lease loop:
+// else a job of a fleet where nothing else happens waits for the loop's slowest poll.
+func TestUpkeepWakesForAllThatIsLeasable(t *testing.T) {
+	p := newPlane(t, Config{Tick: time.Hour})
+	g := p.lead()
+	p.agent("a", 9)
+	fail := func(wait time.Duration) func(string) {
+		return func(name string) {
+			p.job(run(1), name, "default")
+			require.Equal(t, 1, p.batch(g))
+			p.fail(name, wait)
+		}
+	}
+	needs := func(unmet int) func(string) {
+		return func(name string) {
+			p.job(run(1), name, "default", "another")
+			p.exec(`UPDATE forge.jobs SET unmet = $2 WHERE name = $1`, name, unmet)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		wait func(name string)
+		wake bool
+	}{
+		{"queued", func(name string) { p.job(run(1), name, "default") }, true},
+		{"needs met", needs(0), true},
+		{"needs not met", needs(1), false},
+		{"to be repeated", fail(-time.Millisecond), true},
+		{"to be repeated later", fail(time.Hour), false},
+	} {
+		c.wait(c.name)
+		select {
+		case <-p.leases.rung():
+		default:
+		}
+		_, err := p.keep(t.Context(), g)
+		require.NoError(t, err)
+		rung := false
+		select {
+		case <-p.leases.rung():
+			rung = true
+		default:
+		}
+		require.Equal(t, c.wake, rung, c.name)
+		require.Equal(t, c.wake, p.batch(g) == 1, c.name)
+	}
 }
 
 // TestQuarantine shows that an agent which is heard of, but accepts nothing, is

@@ -12,11 +12,14 @@ import (
 	"github.com/forgeyard/forgeyard/cluster"
 )
 
-// What the upkeep looks at last: whether the lease loop has anything to do, and
-// how long until the next failed attempt is to be repeated.
+// What the upkeep looks at last: whether the lease loop has anything to do, which
+// is whatever a batch leases or queues, and how long until the next failed
+// attempt is to be repeated.
 const outlookSQL = `
-SELECT EXISTS (SELECT FROM forge.jobs WHERE state = 'queued') OR EXISTS (SELECT FROM forge.jobs WHERE state = 'blocked' AND unmet = 0),
-       coalesce((SELECT min(not_before) FROM forge.jobs WHERE state = 'backoff') - coordination.clock(), interval '1 h')`
+SELECT EXISTS (SELECT FROM forge.jobs WHERE state = 'queued') OR EXISTS (SELECT FROM forge.jobs WHERE state = 'blocked' AND unmet = 0)
+       OR EXISTS (SELECT FROM forge.jobs WHERE state = 'backoff' AND not_before <= (SELECT coordination.clock())),
+       coalesce((SELECT min(not_before) FROM forge.jobs WHERE state = 'backoff' AND not_before > (SELECT coordination.clock()))
+         - coordination.clock(), interval '1 h')`
 
 // kept is what one round of upkeep found.
 type kept struct {
