@@ -105,7 +105,7 @@ func Explain(err error) (int, Problem) {
 	var long *http.MaxBytesError
 	switch {
 	case errors.As(err, &e):
-		return statusOf(e.Kind), Problem{
+		return statusOf(e), Problem{
 			Code: e.Code, Kind: e.Kind.String(), Message: e.Message, Hint: e.Hint,
 			Retryable: e.Kind.Retryable(), OutcomeUnknown: e.OutcomeUnknown,
 		}
@@ -125,8 +125,8 @@ func Explain(err error) (int, Problem) {
 	}
 }
 
-func statusOf(k cluster.Kind) int {
-	switch k {
+func statusOf(e *cluster.Error) int {
+	switch e.Kind {
 	case cluster.NotLeader, cluster.NoQuorum, cluster.StorageFailure:
 		return http.StatusServiceUnavailable
 	case cluster.Fenced, cluster.MembershipConflict:
@@ -136,7 +136,10 @@ func statusOf(k cluster.Kind) int {
 	case cluster.IncompatibleVersion:
 		return http.StatusUnprocessableEntity
 	case cluster.TransportFailure:
-		return http.StatusBadGateway
+		if e.OutcomeUnknown {
+			return http.StatusBadGateway
+		}
+		return http.StatusServiceUnavailable // PostgreSQL or the leader was not reached: nothing happened
 	}
 	return http.StatusInternalServerError
 }

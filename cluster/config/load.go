@@ -111,7 +111,7 @@ func find(o Options, env map[string]string) (string, error) {
 func (l *Loaded) readFile() error {
 	src, err := readBounded(l.File)
 	if err != nil {
-		return &Error{Code: CodeUnreadable, Err: err, Hint: "name another file with --config, or write one: forgeyard config example > forgeyard.ron"}
+		return &Error{Code: CodeUnreadable, Err: err, Hint: "name a file that exists, or write one: forgeyard config example > forgeyard.ron"}
 	}
 	doc, err := ron.Parse(l.File, src)
 	if err != nil {

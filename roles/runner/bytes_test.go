@@ -323,7 +323,7 @@ func TestLogsAreFollowed(t *testing.T) {
 	d.refused("b", runner.Transfer{Log: &runner.Log{Lease: lease}}, "FY-RUN-005", false)
 	d.blobs.away.Store(true)
 	status, _ = d.call("GET", path, nil, &whole)
-	require.Equal(t, http.StatusBadGateway, status, whole)
+	require.Equal(t, http.StatusServiceUnavailable, status, whole)
 	d.blobs.away.Store(false)
 
 	// A log that stays unfinished is waited for, but not for ever; a store that goes away breaks the answer.

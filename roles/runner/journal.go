@@ -27,6 +27,10 @@ const StartsFile = "starts.jsonl"
 // OldStartsFile is what StartsFile was before it last grew too long. Only people and checkers read it.
 const OldStartsFile = "starts.old.jsonl"
 
+// maxEntry bounds a line of StartsFile, in bytes: no entry comes near it, and a
+// file of anything else must not become memory.
+const maxEntry = 1 << 20
+
 // defaultJournalLimit is some 15 MB of entries.
 const defaultJournalLimit = 50_000
 
@@ -206,14 +210,17 @@ func (j *journal) readStarts() error {
 	}
 	defer f.Close()
 	var whole int64
-	for r := bufio.NewReader(f); ; {
-		line, err := r.ReadBytes('\n')
+	for r := bufio.NewReaderSize(f, maxEntry); ; {
+		line, err := r.ReadSlice('\n')
 		if errors.Is(err, io.EOF) {
 			// A line without its end was cut by a crash before its sync, so nothing relied on it.
 			if err := f.Truncate(whole); err != nil {
 				return fmt.Errorf("agent journal: %w", err)
 			}
 			return nil
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			return fmt.Errorf("agent journal: at byte %d: no entry is longer than %d bytes", whole, maxEntry)
 		}
 		if err != nil {
 			return fmt.Errorf("agent journal: %w", err)

@@ -61,3 +61,11 @@ func lines(t *testing.T, path string) int {
 	}
 	return n
 }
+
+// TestJournalWithoutEnd: what has no end is no entry, and is refused before it is memory.
+func TestJournalWithoutEnd(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Symlink("/dev/zero", filepath.Join(dir, StartsFile)))
+	_, err := openJournal(dir, 0)
+	require.ErrorContains(t, err, "no entry is longer")
+}

@@ -5,6 +5,8 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/forgeyard/forgeyard/cluster"
 )
@@ -14,11 +16,28 @@ type audit struct{ s *Store }
 // Audit returns the writer of audit records.
 func (s *Store) Audit() cluster.Audit { return audit{s} }
 
+// maxAuditText bounds each text of a record, in bytes.
+const maxAuditText = 1024
+
+// auditable makes any text one that PostgreSQL stores. Targets and details are
+// as a caller sent them: none of his spellings may keep his act out of the record.
+func auditable(s string) string {
+	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "\uFFFD"), "\uFFFD")
+	if len(s) <= maxAuditText {
+		return s
+	}
+	end := maxAuditText
+	for !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end]
+}
+
 // Record appends one record under the database's clock.
 func (a audit) Record(ctx context.Context, r cluster.AuditRecord) error {
 	_, err := a.s.Exec(ctx, `INSERT INTO coordination.audit (at, actor, action, target, outcome, detail, node, epoch)
 		VALUES (coordination.clock(), $1, $2, $3, $4, $5, $6, $7)`,
-		r.Actor, r.Action, r.Target, r.Outcome, r.Detail, r.Node.String(), int64(r.Epoch))
+		auditable(r.Actor), auditable(r.Action), auditable(r.Target), auditable(r.Outcome), auditable(r.Detail), r.Node.String(), int64(r.Epoch))
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -18,8 +19,14 @@ import (
 )
 
 // Bounds of every session. The server ends what a client forgot.
+//
+// A server that nobody hears is found by dialling. One that accepts, and then is
+// slow to begin a session, has too much to do: giving up early would throw away
+// what it did, and the next attempt would make it slower still. Whoever waits
+// for the session has a deadline of his own, and the session is for the next one.
 const (
 	connectTimeout   = 3 * time.Second
+	beginTimeout     = 10 * time.Second
 	statementTimeout = 10 * time.Second
 	idleInTxTimeout  = 5 * time.Second
 )
@@ -38,7 +45,8 @@ func (s *Store) pool(ctx context.Context, kind, dsn string, size, idle int) (*pg
 	cfg.MaxConnIdleTime = 10 * time.Minute
 	cfg.PingTimeout = connectTimeout
 	if cfg.ConnConfig.ConnectTimeout == 0 {
-		cfg.ConnConfig.ConnectTimeout = connectTimeout
+		cfg.ConnConfig.ConnectTimeout = beginTimeout
+		cfg.ConnConfig.DialFunc = (&net.Dialer{Timeout: connectTimeout}).DialContext
 	}
 	for name, value := range map[string]string{
 		"application_name":                    strings.Join(strings.Fields("forgeyard "+s.cfg.Name+" "+kind), " "),
@@ -79,6 +87,8 @@ func writable(ctx context.Context, c *pgconn.PgConn) error {
 // admit looks at a new session: the right database, of this cluster, by a user
 // that cannot switch the fence off, with no transaction pooler between.
 func (s *Store) admit(ctx context.Context, c *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, beginTimeout) // the pool sets no bound
+	defer cancel()
 	var pid uint32
 	var user, timeout string
 	var mighty bool

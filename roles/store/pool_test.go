@@ -55,6 +55,35 @@ func TestExhaustedPoolLeavesFenceWorkAlone(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A server that begins a session slower than any caller waits is not asked for
+// ever more of them: what was begun is used once it is there.
+func TestSlowServerIsNotFlooded(t *testing.T) {
+	db := newDatabase(t)
+	p := newCutter(t, db)
+	p.slow.Store(int64(connectTimeout + time.Second))
+	const most = 3
+	s := open(t, db, func(c *Config) {
+		c.App, c.Direct = p.dsn(db, "forgeyard_app"), db.Direct
+		c.MaxConns, c.FencedConns, c.Timeout = most-1, 1, 500*time.Millisecond
+	})
+	var callers sync.WaitGroup
+	for range 16 {
+		callers.Go(func() {
+			var err error
+			for range 40 {
+				if _, err = s.Exec(t.Context(), "SELECT 1"); !errors.Is(err, ErrUnavailable) {
+					break
+				}
+			}
+			if err != nil {
+				t.Errorf("a caller got no session in the end: %v", err)
+			}
+		})
+	}
+	callers.Wait()
+	require.LessOrEqual(t, p.conns.Load(), int32(most), "connections that were opened")
+}
+
 // Requests that are cancelled in the middle of a transaction leak neither a
 // connection nor a running query.
 func TestCancelledRequestsLeakNothing(t *testing.T) {

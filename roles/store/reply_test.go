@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -21,9 +22,11 @@ import (
 // exchange, once: cutRequest drops what the client sends, cutReply lets the
 // server do its work and drops its answer.
 type cutter struct {
-	mode atomic.Int32
-	cuts atomic.Int32
-	addr *net.TCPAddr
+	mode  atomic.Int32
+	cuts  atomic.Int32
+	slow  atomic.Int64 // nanoseconds before a new connection is served
+	conns atomic.Int32 // accepted
+	addr  *net.TCPAddr
 }
 
 const (
@@ -44,6 +47,7 @@ func newCutter(t *testing.T, db *pgtest.Database) *cutter {
 			if err != nil {
 				return
 			}
+			p.conns.Add(1)
 			conns.Go(func() { p.serve(client, filepath.Join(db.Host, ".s.PGSQL.5432")) })
 		}
 	})
@@ -56,6 +60,7 @@ func newCutter(t *testing.T, db *pgtest.Database) *cutter {
 
 func (p *cutter) serve(client net.Conn, socket string) {
 	defer client.Close()
+	<-time.After(time.Duration(p.slow.Load()))
 	server, err := net.Dial("unix", socket)
 	if err != nil {
 		return

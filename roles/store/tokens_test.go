@@ -4,6 +4,7 @@ package store
 
 import (
 	"crypto/sha256"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -73,5 +74,19 @@ func TestAudit(t *testing.T) {
 	for _, sql := range []string{"UPDATE coordination.audit SET actor = 'x'", "DELETE FROM coordination.audit", "TRUNCATE coordination.audit"} {
 		_, err := s.Exec(t.Context(), sql)
 		require.Equal(t, "42501", state(err), sql)
+	}
+}
+
+// TestAuditOfAnyText: no text of a caller keeps his act out of the record.
+func TestAuditOfAnyText(t *testing.T) {
+	db := pgtest.New(t)
+	s := open(t, db)
+	for sent, kept := range map[string]string{
+		"node-\x00": "node-\uFFFD", "\xff\xfe": "\uFFFD", "": "",
+		strings.Repeat("a", 5000): strings.Repeat("a", 1024), "a" + strings.Repeat("\u00e9", 5000): "a" + strings.Repeat("\u00e9", 511),
+	} {
+		r := cluster.AuditRecord{Actor: "admin", Action: "promote", Target: sent, Outcome: "refused", Detail: sent, Node: cluster.NewNodeID(), Epoch: 7}
+		require.NoError(t, s.Audit().Record(t.Context(), r), "%.20q", sent)
+		require.Equal(t, kept+"|"+kept, one[string](t, db, "SELECT target || '|' || detail FROM coordination.audit ORDER BY seq DESC LIMIT 1"))
 	}
 }

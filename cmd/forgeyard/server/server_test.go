@@ -97,7 +97,7 @@ func TestStatusMapping(t *testing.T) {
 		"JoinRejected":        {kind(cluster.JoinRejected), 403, "", false},
 		"IncompatibleVersion": {kind(cluster.IncompatibleVersion), 422, "", false},
 		"StorageFailure":      {kind(cluster.StorageFailure), 503, "1", false},
-		"TransportFailure":    {kind(cluster.TransportFailure), 502, "", true},
+		"TransportFailure":    {kind(cluster.TransportFailure), 503, "1", true},
 		"Internal":            {kind(cluster.Internal), 500, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
