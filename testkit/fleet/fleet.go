@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -194,7 +195,7 @@ func (f *Fleet) Node(name string) (*Node, error) {
 		}
 		known = append(known, n.Name)
 	}
-	return nil, fmt.Errorf("no daemon %q in this fleet; there are %v", name, known)
+	return nil, fmt.Errorf("no daemon %q in this fleet; there are %s", name, strings.Join(known, ", "))
 }
 
 // Stop ends agents, daemons, relays and PostgreSQL, in this order, and waits for each.

@@ -48,17 +48,6 @@ func TestChaosSeeds(t *testing.T) {
 	}
 }
 
-// TestFixedSeeds runs the fixed seeds: together they make every kind of fault.
-func TestFixedSeeds(t *testing.T) {
-	total := NewTally()
-	for _, seed := range fixed {
-		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) { Run(t, Draw(seed, briefly), total) })
-	}
-	for _, kind := range Kinds() {
-		require.NotZero(t, total.Counts()[kind], "%s never happened", kind)
-	}
-}
-
 // record keeps the counts of the run over runs, where a record is asked for.
 func record(t *testing.T, done int, total *Tally) {
 	t.Helper()
