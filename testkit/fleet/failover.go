@@ -71,13 +71,15 @@ func (f *Fleet) WaitLeases(ctx context.Context, count int) error {
 }
 
 func (f *Fleet) waitCount(ctx context.Context, what, sql string, want int) error {
-	for {
-		var have int
-		if err := f.Query(ctx, sql, nil, &have); err != nil {
-			return err
-		}
-		if have >= want {
+	for have := 0; ; {
+		var now int
+		switch err := f.Query(ctx, sql, nil, &now); {
+		case err == nil && now >= want:
 			return nil
+		case err == nil:
+			have = now
+		case ctx.Err() == nil:
+			return err
 		}
 		select {
 		case <-ctx.Done():

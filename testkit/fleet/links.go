@@ -117,16 +117,20 @@ func (f *Fleet) indexOf(name string) int {
 	return slices.IndexFunc(f.Nodes(), func(n *Node) bool { return n.Name == name })
 }
 
-// IsCut reports whether any link of a daemon is cut.
+// IsCut reports whether a daemon is cut off: no link to another daemon is whole.
 func (f *Fleet) IsCut(name string) bool {
-	if f.relay.cutAnywhere(name) {
-		return true
-	}
-	if f.router == nil {
-		return false
+	var pairs [][2]int
+	if f.router != nil {
+		pairs = f.router.cutPairs()
 	}
 	i := f.indexOf(name)
-	return slices.ContainsFunc(f.router.cutPairs(), func(p [2]int) bool { return p[0] == i || p[1] == i })
+	for j, other := range f.Nodes() {
+		unplugged := slices.ContainsFunc(pairs, func(p [2]int) bool { return p == [2]int{i, j} || p == [2]int{j, i} })
+		if j != i && !unplugged && !f.relay.cutBetween(name, other.Name) {
+			return false
+		}
+	}
+	return true
 }
 
 // openRouter gives the daemons networks of their own where this is asked for and allowed.

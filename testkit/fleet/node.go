@@ -294,15 +294,4 @@ func (n *Node) close() (err error) {
 	return err
 }
 
-func (r *Relay) cutAnywhere(party string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for l := range r.cut {
-		if l.from == party || l.to == party {
-			return true
-		}
-	}
-	return false
-}
-
 func indexed(prefix string, i int) string { return prefix + strconv.Itoa(i+1) }

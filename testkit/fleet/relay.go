@@ -175,6 +175,13 @@ func (r *Relay) CutOneWay(from, to string) { r.set(true, link{from, to}) }
 // Heal restores both directions between two parties.
 func (r *Relay) Heal(a, b string) { r.set(false, link{a, b}, link{b, a}) }
 
+// cutBetween reports whether anything between two parties is dropped.
+func (r *Relay) cutBetween(a, b string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cut[link{a, b}] || r.cut[link{b, a}]
+}
+
 // HealAll restores every link.
 func (r *Relay) HealAll() {
 	r.mu.Lock()

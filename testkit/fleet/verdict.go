@@ -128,16 +128,21 @@ func countStarts(file string, into map[attempt]int) error {
 
 // WaitTerminal returns once every submitted job is terminal.
 func (f *Fleet) WaitTerminal(ctx context.Context) error {
-	for {
-		var open int
-		if err := f.Query(ctx, `SELECT count(*) FROM forge.jobs WHERE finished_at IS NULL`, nil, &open); err != nil && ctx.Err() == nil {
-			return err
-		}
-		if open == 0 && ctx.Err() == nil {
+	for open := -1; ; { // -1: not known
+		var now int
+		switch err := f.Query(ctx, `SELECT count(*) FROM forge.jobs WHERE finished_at IS NULL`, nil, &now); {
+		case err == nil && now == 0:
 			return nil
+		case err == nil:
+			open = now
+		case ctx.Err() == nil:
+			return err
 		}
 		select {
 		case <-ctx.Done():
+			if open < 0 {
+				return fmt.Errorf("how many jobs are open could not be read: %w", ctx.Err())
+			}
 			return fmt.Errorf("%d jobs are still open: %w", open, ctx.Err())
 		case <-time.After(50 * time.Millisecond):
 		}

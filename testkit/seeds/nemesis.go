@@ -79,14 +79,19 @@ func (n *nemesis) attend() {
 		}
 		n.w.note("%s ended by itself: %s", node.Name, reason)
 		n.w.ended++
-		ill := n.w.disks[node.Place()]
-		if _, _, hung := ill.counts(); hung > 0 && ill.hanging() {
-			n.w.tally.Add(HungLog, 1)
-		}
-		ill.release()
+		n.unhang(node)
 		n.w.kill(node)
 		n.after(restartAfter, func() { n.w.start(node) })
 	}
+}
+
+// unhang ends the hanging of a daemon's log, which has ended the daemon.
+func (n *nemesis) unhang(node *bubble.Node) {
+	ill := n.w.disks[node.Place()]
+	if _, _, hung := ill.counts(); hung > 0 && ill.hanging() {
+		n.w.tally.Add(HungLog, 1)
+	}
+	ill.release()
 }
 
 func (n *nemesis) after(d time.Duration, do func()) {

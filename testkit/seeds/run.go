@@ -4,6 +4,7 @@ package seeds
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/forgeyard/forgeyard/cluster/health"
 	"github.com/forgeyard/forgeyard/cluster/membership"
+	"github.com/forgeyard/forgeyard/cluster/raftnode"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/daemon"
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/testkit/bubble"
@@ -221,11 +223,16 @@ func (w *world) start(n *bubble.Node) {
 		w.nemesis.after(look, func() { w.start(n) })
 		return
 	}
-	if err := n.Start(daemon.Start{Token: w.tokens[n]}); err != nil {
+	switch err := n.Start(daemon.Start{Token: w.tokens[n]}); {
+	case errors.Is(err, raftnode.ErrStoreStalled): // it was told to end while its log hung: the process ends with that, too
+		w.note("%v", err)
+		w.nemesis.unhang(n)
+		w.nemesis.after(restartAfter, func() { w.start(n) })
+	case err != nil:
 		w.problem("%s did not start again: %v", n.Name, err)
-		return
+	default:
+		w.places[n.Place()].Store(n)
 	}
-	w.places[n.Place()].Store(n)
 }
 
 // kill ends a daemon as a signal does.

@@ -3,6 +3,7 @@
 package dev
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -49,14 +50,22 @@ func suggestions(leader, follower string) []suggestion {
 // logsLine tells where the daemons log.
 func logsLine(dir string) string { return "Logs        " + dir + "/node-*/daemon.log" }
 
-// printBanner tells where things are and what to try.
-func printBanner(out io.Writer, f *fleet.Fleet, exe string) {
-	nodes := f.Nodes()
-	fmt.Fprintf(out, "API         %s\n", nodes[0].Endpoint())
+// printPlaces tells where things are, once the fleet is ready.
+func printPlaces(out io.Writer, f *fleet.Fleet, exe string) {
+	fmt.Fprintf(out, "API         %s\n", f.Nodes()[0].Endpoint())
 	fmt.Fprintln(out, logsLine(f.Dir()))
 	fmt.Fprintf(out, "2nd shell   eval \"$(%s dev env)\"\n", exe)
+}
+
+// printBanner tells what to try, with the leader and a follower of the moment.
+func printBanner(ctx context.Context, out io.Writer, f *fleet.Fleet) {
+	nodes := f.Nodes()
+	leader, follower := nodes[0].Name, nodes[len(nodes)-1].Name
+	if n, err := f.Leader(ctx); err == nil && n.Name != leader {
+		leader, follower = n.Name, leader
+	}
 	fmt.Fprintln(out, "Try next:")
-	for _, s := range suggestions(nodes[0].Name, nodes[len(nodes)-1].Name) {
+	for _, s := range suggestions(leader, follower) {
 		fmt.Fprintln(out, s.line())
 	}
 	fmt.Fprintln(out, "Stop with Ctrl-C.")

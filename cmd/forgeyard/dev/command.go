@@ -33,6 +33,9 @@ func Command() *cobra.Command {
 		Long:  "Runs a real fleet of processes on this machine until Ctrl-C. Everything is temporary unless --keep names a directory.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opts.agents < 1 {
+				return fmt.Errorf("--agents %d: a fleet without an agent runs no job; name at least 1", opts.agents)
+			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
 			return run(ctx, cmd.OutOrStdout(), opts)
@@ -42,15 +45,18 @@ func Command() *cobra.Command {
 	cmd.Flags().BoolVar(&opts.example, "example", false, "submit the example run once the fleet is ready (needs the module's folder as working directory)")
 	cmd.Flags().IntVar(&opts.agents, "agents", 2, "number of agents")
 	cmd.Flags().IntVar(&opts.port, "port", fleet.DevPorts().Cluster, "the first node's port; the others follow from it, and taken ones are passed over; 0 picks any free ports")
-	for _, verb := range []struct{ use, short, done string }{
-		{"kill", "End a daemon at once (SIGKILL)", "killed"},
-		{"pause", "Stop a daemon's process (SIGSTOP), as a long pause would", "paused"},
-		{"resume", "Wake a paused daemon, or start a killed one again", "resumed"},
-		{"partition", "Cut a daemon off from all other daemons and the agents", "cut off"},
-		{"heal", "Restore a daemon's links", "healed"},
+	for _, verb := range []struct {
+		use, short, done string
+		meant            []string
+	}{
+		{"kill", "End a daemon at once (SIGKILL)", "killed", []string{"stop"}},
+		{"pause", "Stop a daemon's process (SIGSTOP), as a long pause would", "paused", nil},
+		{"resume", "Wake a paused daemon, or start a killed one again", "resumed", []string{"start", "restart", "continue"}},
+		{"partition", "Cut a daemon off from all other daemons and the agents", "cut off", []string{"cut", "isolate"}},
+		{"heal", "Restore a daemon's links", "healed", nil},
 	} {
 		cmd.AddCommand(&cobra.Command{
-			Use: verb.use + " NODE", Short: verb.short, Args: cobra.ExactArgs(1),
+			Use: verb.use + " NODE", Short: verb.short, Args: cobra.ExactArgs(1), SuggestFor: verb.meant,
 			RunE: func(cmd *cobra.Command, args []string) error {
 				c, err := connect()
 				if err != nil {
@@ -206,13 +212,14 @@ func run(ctx context.Context, out io.Writer, o runOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, unpoint(dir)) }()
+	printPlaces(out, f, exe)
 	if o.example {
 		if err := runExample(ctx, out, f); err != nil && ctx.Err() == nil {
 			fmt.Fprintf(out, "  ! example run: %v\n", err)
 		}
 	}
 	if ctx.Err() == nil {
-		printBanner(out, f, exe)
+		printBanner(ctx, out, f)
 	}
 	<-ctx.Done()
 	fmt.Fprintln(out, "\nstopping agents, daemons and PostgreSQL")

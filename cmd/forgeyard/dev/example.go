@@ -36,7 +36,7 @@ func runExample(ctx context.Context, out io.Writer, f *fleet.Fleet) error {
 		return err
 	}
 	for _, j := range run.Jobs {
-		fmt.Fprintf(out, "  %s %-10s %-9s %5.1fs   %s\n", mark(j.State), j.Name, j.State, took(j).Seconds(), lastLine(j))
+		fmt.Fprintf(out, "  %s %-10s %-9s %5.1fs   %s\n", mark(j.State), j.Name, j.State, took(j).Seconds(), lastWords(j))
 	}
 	if run.State != runner.RunSucceeded {
 		return fmt.Errorf("run %s %s; see it with: forgeyard run show %s", run.ID, run.State, run.ID)
@@ -89,9 +89,9 @@ func took(j runner.Job) time.Duration {
 	return time.Duration(*j.Leases[len(j.Leases)-1].Duration)
 }
 
-// lastLine is the last line of the job's last output.
-func lastLine(j runner.Job) string {
-	if len(j.Leases) == 0 {
+// lastWords is the last line of a failed job's output.
+func lastWords(j runner.Job) string {
+	if j.State == runner.JobSucceeded || len(j.Leases) == 0 {
 		return j.Reason
 	}
 	lines := strings.Split(strings.TrimSpace(j.Leases[len(j.Leases)-1].OutputTail), "\n")
