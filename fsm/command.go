@@ -148,6 +148,7 @@ type ActivateFeature struct {
 	Feature  FeatureVersion `cbor:"2,keyasint"`
 }
 
+// Kind is the number of the command in the codec; each of these implements Command.
 func (InitCluster) Kind() CommandKind                { return KindInitCluster }
 func (AddLearner) Kind() CommandKind                 { return KindAddLearner }
 func (PromoteVoter) Kind() CommandKind               { return KindPromoteVoter }

@@ -197,12 +197,15 @@ func (n *Node) shutdown() error {
 	n.cancel()
 	n.loops.Wait()
 	done := make(chan error, 1)
-	go func() { done <- n.raft.Shutdown().Error() }() // ends with done, or with the process when the disk hangs
-	select {
-	case err := <-done:
+	go func() { // ends with done, or with the process when the disk hangs
+		err := n.raft.Shutdown().Error()
 		n.calls.drain(drainBound)
 		n.store.high.raiseApplied(n.machine.current().Index)
-		return errors.Join(err, n.store.high.flush(), n.store.close())
+		done <- errors.Join(err, n.store.high.flush(), n.store.close())
+	}()
+	select {
+	case err := <-done:
+		return err
 	case <-time.After(closeBound):
 		return ErrStoreStalled.Wrap(nil, "the engine did not stop within %s", closeBound)
 	}

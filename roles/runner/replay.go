@@ -24,9 +24,10 @@ func submitter(ctx context.Context) string {
 	return storable([]byte(access.CallerOf(ctx).String()), MaxName)
 }
 
-// requestDigest is the SHA-256 by which a repeated submission is recognised.
+// requestDigest is the SHA-256 by which a repeated submission is recognised. The
+// specification is a normal one, so that what was left out equals what was meant.
 func (s RunSpec) requestDigest() ([]byte, error) {
-	canonical, err := json.Marshal(s.normal())
+	canonical, err := json.Marshal(s)
 	if err != nil {
 		return nil, fmt.Errorf("encode the run specification: %w", err)
 	}

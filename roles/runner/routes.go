@@ -46,6 +46,7 @@ func (a *API) submit(w http.ResponseWriter, r *http.Request) error {
 	if err := spec.Validate(); err != nil {
 		return ErrSpec.Because("%v", err)
 	}
+	spec = spec.normal()
 	key := r.Header.Get(IdempotencyHeader)
 	if refused := a.admit(r.Context(), spec); refused != nil {
 		// What was accepted before stays accepted: the queue may have filled up since, its own jobs among them.
@@ -66,7 +67,7 @@ func (a *API) submit(w http.ResponseWriter, r *http.Request) error {
 	}
 	status := http.StatusOK
 	if created {
-		a.quota.took(spec.normal().Queue, len(spec.Jobs))
+		a.quota.took(spec.Queue, len(spec.Jobs))
 		a.cfg.Notify(events.Work)
 		status = http.StatusCreated
 	}
@@ -78,7 +79,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, status int, id stri
 	run, err := Get(r.Context(), a.cfg.Store, id)
 	if err != nil {
 		// It is stored: an error here would make the client submit it twice.
-		run = Run{ID: id, Name: spec.Name, Queue: spec.normal().Queue, Source: spec.Source, State: RunRunning}
+		run = Run{ID: id, Name: spec.Name, Queue: spec.Queue, Source: spec.Source, State: RunRunning}
 	}
 	w.Header().Set("Location", "/v1/runs/"+id)
 	return writeRun(w, status, run)
@@ -89,7 +90,7 @@ func (a *API) admit(ctx context.Context, spec RunSpec) error {
 	if err := a.haveSource(ctx, spec.Source); err != nil {
 		return err
 	}
-	return a.quota.admit(ctx, spec.normal().Queue, len(spec.Jobs))
+	return a.quota.admit(ctx, spec.Queue, len(spec.Jobs))
 }
 
 // haveSource refuses a run whose source is not there. One that was stored long
