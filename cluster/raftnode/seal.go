@@ -13,6 +13,8 @@ import (
 	"github.com/fxamacker/cbor/v2"
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+
+	"github.com/forgeyard/forgeyard/cluster"
 )
 
 // sealSize is the size of a CRC-32C: it finds every change within 32 bits.
@@ -105,6 +107,14 @@ func entrySum(entry *raft.Log) uint32 {
 // keyStable is the one key under which sealedStable keeps everything.
 const keyStable = "stable"
 
+// keyOwner, inside that record, says whose votes these are: another node's store, put under this node's marker, has a term
+// and entries that may pass every mark, but not this node's vote, so that this node could vote twice in one term.
+const keyOwner = "Owner"
+
+func ownerOf(self cluster.Identity) string {
+	return fmt.Sprintf("node %s of cluster %s", self.Node, self.Cluster)
+}
+
 // sealedStable keeps term and vote as one record with a checksum. Under separate
 // keys a lost vote would look like a vote never given.
 type sealedStable struct {
@@ -131,6 +141,13 @@ func openStable(bolt *raftboltdb.BoltStore) (*sealedStable, error) {
 		return nil, fmt.Errorf("term and vote: %w", err)
 	}
 	return s, nil
+}
+
+// owner is empty in a store that was not opened for writing yet.
+func (s *sealedStable) owner() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.values[keyOwner])
 }
 
 // Set implements raft.StableStore. After an error the old value is answered, though the new one may be on disk.

@@ -99,7 +99,7 @@ func openStore(cfg Config) (*store, error) {
 	if err != nil {
 		return nil, cluster.ErrStoreFailed.Wrap(err, "open the snapshots in %s", cfg.Dir)
 	}
-	found, err := inspect(path, exists, snapshots, high.load())
+	found, err := inspect(path, exists, snapshots, high.load(), cfg.Self)
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +155,11 @@ func openForWriting(cfg Config, path string, st *store) (_ *store, err error) {
 	if st.stable, err = openStable(st.bolt); err != nil {
 		return nil, errors.Join(cluster.ErrStoreCorrupt.Wrap(err, "%s", path), st.close())
 	}
+	if st.stable.owner() == "" {
+		if err := st.stable.Set([]byte(keyOwner), []byte(ownerOf(cfg.Self))); err != nil {
+			return nil, errors.Join(cluster.ErrStoreFailed.Wrap(err, "%s", path), st.close())
+		}
+	}
 	return st, nil
 }
 
@@ -190,7 +195,7 @@ func storeExists(path string) (bool, error) {
 }
 
 // inspect reads everything without writing anything.
-func inspect(path string, exists bool, snapshots *snapshotStore, high mark) (contents, error) {
+func inspect(path string, exists bool, snapshots *snapshotStore, high mark, self cluster.Identity) (contents, error) {
 	var c contents
 	state, err := newestSnapshot(snapshots, &c)
 	if err != nil {
@@ -204,7 +209,7 @@ func inspect(path string, exists bool, snapshots *snapshotStore, high mark) (con
 		if err != nil {
 			return c, err
 		}
-		err = guarded(path, func() error { return readLog(bolt, state, high.Applied, &c) })
+		err = guarded(path, func() error { return readLog(bolt, state, high.Applied, self, &c) })
 		if err = errors.Join(err, bolt.Close()); err != nil {
 			return c, err
 		}
@@ -256,10 +261,13 @@ func newestSnapshot(snapshots *snapshotStore, c *contents) (*fsm.State, error) {
 }
 
 // readLog reads every entry, and applies to state those that are known to be committed.
-func readLog(bolt *raftboltdb.BoltStore, state *fsm.State, applied uint64, c *contents) (err error) {
+func readLog(bolt *raftboltdb.BoltStore, state *fsm.State, applied uint64, self cluster.Identity, c *contents) (err error) {
 	stable, err := openStable(bolt)
 	if err != nil {
 		return err
+	}
+	if owner := stable.owner(); owner != "" && owner != ownerOf(self) {
+		return cluster.ErrStoreForeign.Wrap(nil, "the log store was written by %s, this is %s", owner, ownerOf(self))
 	}
 	if c.term, err = stable.GetUint64([]byte(keyCurrentTerm)); err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
 		return err

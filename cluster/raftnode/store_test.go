@@ -62,7 +62,7 @@ func TestDoubtfulStoreIsRefusedUntouched(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, file.Close())
 	}
-	original := lived(t)
+	original, foreign := lived(t), lived(t)
 	for name, c := range map[string]struct {
 		damage func(t *testing.T, m *member)
 		want   *cluster.Error
@@ -108,6 +108,19 @@ func TestDoubtfulStoreIsRefusedUntouched(t *testing.T) {
 		"marker lost": {func(t *testing.T, m *member) {
 			require.NoError(t, os.Remove(filepath.Join(m.dir, "identity", markerFile)))
 		}, ErrStoreUnmarked},
+		"another node's log store": {func(t *testing.T, m *member) {
+			require.NoError(t, os.RemoveAll(filepath.Join(m.dir, "raft")))
+			require.NoError(t, os.CopyFS(filepath.Join(m.dir, "raft"), os.DirFS(filepath.Join(foreign.dir, "raft"))))
+		}, cluster.ErrStoreForeign},
+		"another node's log store file": {func(t *testing.T, m *member) {
+			b, err := os.ReadFile(db(foreign))
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(db(m), b, 0o600))
+		}, cluster.ErrStoreForeign},
+		"another node's log store behind a link": {func(t *testing.T, m *member) {
+			require.NoError(t, os.Remove(db(m)))
+			require.NoError(t, os.Symlink(db(foreign), db(m)))
+		}, cluster.ErrStoreForeign},
 		"another node's directory": {func(t *testing.T, m *member) { m.id = cluster.NewNodeID() }, cluster.ErrStoreForeign},
 	} {
 		t.Run(name, func(t *testing.T) {
