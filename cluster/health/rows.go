@@ -140,7 +140,7 @@ func (row *RoleRow) vacant(in Input) {
 		row.Why = fmt.Sprintf("%s: %s", row.LastRelease.Code, row.LastRelease.Reason)
 	case !registered(in, row.Role):
 		row.unregistered = true
-		row.Why = "no reachable node registers this role"
+		row.Why = whyUnregistered
 	default:
 		row.Why = "not assigned yet"
 	}

@@ -3,6 +3,7 @@ package agent
 
 import (
 	"errors"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -37,7 +38,7 @@ func Command(build string) *cobra.Command {
 			defer stop()
 			identity, err := pki.Load(cert, key, ca)
 			if err != nil {
-				return err
+				return guided(err)
 			}
 			if err := identity.Usable(pki.KindAgent, time.Now()); err != nil {
 				return err
@@ -83,6 +84,18 @@ func Command(build string) *cobra.Command {
 	f.StringVar(&key, "key", "agent.key", "the agent's private key")
 	f.StringVar(&ca, "ca", "ca.crt", "certificate of the cluster's authority")
 	return cmd
+}
+
+// guided tells whoever starts an agent without its files which ones it takes and what writes them.
+func guided(err error) error {
+	var unread *pki.Error
+	if !errors.As(err, &unread) || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	e := *unread
+	e.Message = "an agent needs a certificate, its key and the authority's certificate"
+	e.Hint = "write them where ca.key is: forgeyard pki issue agent NAME; then name them here with --cert, --key and --ca, and daemons with --endpoints"
+	return &e
 }
 
 // How soon an agent leaves a silent daemon. When every agent hangs on a daemon

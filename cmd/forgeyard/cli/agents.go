@@ -28,7 +28,7 @@ func (a *app) agentsCommand() *cobra.Command {
 
 func (a *app) agentsListCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List every agent that was ever seen", Args: args(0, 0, "no arguments"),
+		Use: "list", Short: "List every agent that was ever seen", Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var l runner.AgentListDocument
 			if err := a.get(c.Context(), "/v1/agents", &l); err != nil {
@@ -122,7 +122,7 @@ func (p *painter) agent(x runner.AgentInfo, node string) {
 	}
 	for _, f := range facts {
 		if f[1] != "" {
-			p.line("  %-11s %s", f[0], f[1])
+			p.hanging(14, "  %-11s %s", f[0], f[1])
 		}
 	}
 	if len(x.Leases) == 0 {

@@ -92,7 +92,7 @@ func (a *app) showToken(added membership.Added, file string) error {
 		expires := span(added.TTLSeconds * 1000)
 		if file == "" {
 			p.line("%s", added.Token)
-			p.line("this token is shown once; it lets node %s join within %s", added.Node.String(), expires)
+			p.prose("this token is shown once; it lets node %s join within %s", added.Node.String(), expires)
 			p.line("next, on that node, with the token in a file: forgeyard daemon --join-token-file %s", where)
 		} else {
 			p.line("wrote %s; it lets node %s join within %s", file, added.Node.String(), expires)

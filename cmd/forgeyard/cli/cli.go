@@ -5,7 +5,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -68,9 +67,7 @@ func (a *app) tree(deps Deps) *cobra.Command {
 	root.SetIn(a.io.In)
 	root.SetOut(a.io.Out)
 	root.SetErr(a.io.Err)
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("see: "+c.CommandPath()+" --help", "%s", err.Error())
-	})
+	root.SetFlagErrorFunc(flagError)
 	a.globals(root)
 	add(root, "Processes:", deps.Dev, deps.Demo, deps.Daemon, deps.Agent)
 	add(root, "Use the fleet:", a.runCommand(), a.queuesCommand(), a.eventsCommand())
@@ -128,7 +125,7 @@ func (a *app) client() (*client.Client, error) {
 	}
 	c, err := client.NewSecured(a.endpointNames(), security)
 	if err != nil {
-		return nil, usagef("", "%s", err.Error())
+		return nil, usagef("an endpoint is http(s)://host:port or unix:///path", "%s", err.Error())
 	}
 	a.api = c
 	return c, nil
@@ -197,31 +194,4 @@ func group(c *cobra.Command) *cobra.Command {
 	}
 	c.SuggestionsMinimumDistance = 2
 	return c
-}
-
-// args checks the number of arguments; names say what they are.
-func args(least, most int, names string) cobra.PositionalArgs {
-	return func(c *cobra.Command, given []string) error {
-		if len(given) >= least && (most < 0 || len(given) <= most) {
-			return nil
-		}
-		return usagef("usage: "+c.CommandPath()+" "+names, "%s takes %s, %d given", c.CommandPath(), names, len(given))
-	}
-}
-
-// cobraError makes cobra's own plain errors usage errors that say what the command meant takes.
-func cobraError(c *cobra.Command, err error) error {
-	var known *usageError
-	message := err.Error()
-	switch {
-	case errors.As(err, &known):
-		return err
-	case strings.HasPrefix(message, "unknown command"):
-		return usagef("see: "+c.CommandPath()+" --help", "%s", message)
-	case strings.HasPrefix(message, "accepts "), strings.HasPrefix(message, "requires at "):
-		names := strings.TrimPrefix(strings.TrimPrefix(c.Use, c.Name()), " ")
-		given := message[strings.LastIndexByte(message, ' ')+1:] // each of these ends in it
-		return usagef("usage: "+c.CommandPath()+" "+names, "%s takes %s, %s given", c.CommandPath(), names, given)
-	}
-	return err
 }

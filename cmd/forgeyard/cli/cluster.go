@@ -24,7 +24,7 @@ func (a *app) clusterCommand() *cobra.Command {
 func (a *app) statusCommand() *cobra.Command {
 	var watch, strict bool
 	c := &cobra.Command{
-		Use: "status", Short: "Show leader, quorum, roles and what is wrong", Args: args(0, 0, "no arguments"),
+		Use: "status", Short: "Show leader, quorum, roles and what is wrong", Args: noArguments,
 		Long: "Show leader, quorum, roles and what is wrong. Exits 4 when there is no quorum, and with --strict 3 when\n" +
 			"the fleet is degraded. With --watch the screen is redrawn in place; in a pipe each change is one line of JSON.",
 		Example: "  forgeyard cluster status\n  forgeyard cluster status --watch\n  forgeyard cluster status -o json --strict",
@@ -87,16 +87,16 @@ func statusResult(s health.ClusterStatus) result {
 			{"maintenance", s.Maintenance.State.String()},
 		}
 		for _, f := range facts {
-			p.line("  %-12s %s", f[0], f[1])
+			p.hanging(15, "  %-12s %s", f[0], f[1])
 		}
 		p.line("")
-		p.members(s.Members)
-		if len(s.RoleRows) > 0 {
+		p.members(s.Members, s.Reasons)
+		if offered, _ := offer(s.RoleRows); len(offered) > 0 {
 			p.line("")
-			p.roles(s.RoleRows)
+			p.roles(offered)
 		}
 		for _, n := range s.Notes {
-			p.line("note: %s", n)
+			p.prose("note: %s", n)
 		}
 		p.provenance(s.Provenance)
 		p.problem(s.Reasons, s.Hint)
@@ -152,17 +152,17 @@ func postgresText(s health.PostgresStatus) string {
 // problem says why the headline is not HEALTHY and what to do; it comes last, where the eye is.
 func (p *painter) problem(reasons []string, hint string) {
 	for _, r := range reasons {
-		p.line("why: %s", r)
+		p.prose("why: %s", r)
 	}
 	if hint != "" {
-		p.line("now: %s", hint)
+		p.prose("now: %s", hint)
 	}
 }
 
 // banner warns above a list when there is no quorum, because the list may be behind.
 func (p *painter) banner(h health.Headline) {
 	if h == health.NoQuorum || h == health.Unknown {
-		p.line("%s - this is what one node last knew; it may be behind", p.bad(string(h)))
+		p.prose("%s - this is what one node last knew; it may be behind", p.bad(string(h)))
 	}
 }
 
@@ -176,12 +176,12 @@ func (p *painter) provenance(v health.Provenance) {
 	if as == "none" || as == "" {
 		as = "no leader known"
 	}
-	p.line("as seen by %s (%s), read: %s, %s", v.ObservedName, as, string(v.Read), age)
+	p.prose("as seen by %s (%s), read: %s, %s", v.ObservedName, as, string(v.Read), age)
 }
 
 func (a *app) membersCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "members", Short: "List every member, reachable or not", Args: args(0, 0, "no arguments"),
+		Use: "members", Short: "List every member, reachable or not", Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var l health.MemberList
 			if err := a.get(c.Context(), "/v1/cluster/members", &l); err != nil {
@@ -193,7 +193,7 @@ func (a *app) membersCommand() *cobra.Command {
 			}
 			return a.print(result{doc: l, names: names, draw: func(p *painter) {
 				p.banner(l.Headline)
-				p.members(l.Members)
+				p.members(l.Members, l.Reasons)
 				p.provenance(l.Provenance)
 				p.problem(l.Reasons, "")
 			}})
@@ -201,10 +201,13 @@ func (a *app) membersCommand() *cobra.Command {
 	}
 }
 
-func (p *painter) members(rows []health.MemberRow) {
+// members draws the table. told are the reasons that are shown anyway. The
+// reason of a member is long, so it goes first, to a line of its own: the facts
+// of an outage stay in the table.
+func (p *painter) members(rows []health.MemberRow, told []string) {
 	cols := []column{
-		{head: "NAME"}, {head: "STATE"}, {head: "ROLE"}, {head: "HEALTH"}, {head: "LAG", drop: 2}, {head: "LAST CONTACT", drop: 3},
-		{head: "POSTGRES", drop: 4}, {head: "VERSION", drop: 5}, {head: "REASON", drop: 1}, {head: "ID", wide: true},
+		{head: "NAME"}, {head: "STATE"}, {head: "ROLE"}, {head: "HEALTH"}, {head: "LAG", drop: 1}, {head: "LAST CONTACT"},
+		{head: "POSTGRES", drop: 2}, {head: "VERSION", drop: 3}, {head: "REASON", drop: 4}, {head: "ID", wide: true},
 		{head: "ADDR", wide: true}, {head: "AGENTS", wide: true}, {head: "PROTOCOL", wide: true},
 	}
 	var out [][]cell
@@ -222,7 +225,14 @@ func (p *painter) members(rows []health.MemberRow) {
 			m.Node.String(), string(m.Endpoint), string(m.Agents), fmt.Sprintf("%d-%d", m.Protocol.Min, m.Protocol.Max))...)
 		out = append(out, row)
 	}
-	p.table(cols, out)
+	if slices.Contains(p.table(cols, out), "REASON") {
+		return
+	}
+	for _, m := range rows {
+		if m.Reason != "" && !slices.ContainsFunc(told, func(r string) bool { return strings.Contains(r, m.Reason) }) {
+			p.hanging(2, "%s: %s", m.Name, m.Reason)
+		}
+	}
 }
 
 func (p *painter) memberHealth(h health.MemberHealth) cell {
@@ -237,7 +247,7 @@ func (p *painter) memberHealth(h health.MemberHealth) cell {
 
 func (a *app) rolesCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "roles", Short: "List the coordinated roles, their owners, and why", Args: args(0, 0, "no arguments"),
+		Use: "roles", Short: "List the coordinated roles, their owners, and why", Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var l health.RoleList
 			if err := a.get(c.Context(), "/v1/cluster/roles", &l); err != nil {
@@ -249,11 +259,27 @@ func (a *app) rolesCommand() *cobra.Command {
 			}
 			return a.print(result{doc: l, names: names, draw: func(p *painter) {
 				p.banner(l.Headline)
-				p.roles(l.Roles)
+				offered, others := offer(l.Roles)
+				p.roles(offered)
+				if len(others) > 0 {
+					p.prose("not offered by any member: %s", strings.Join(others, ", "))
+				}
 				p.provenance(l.Provenance)
 			}})
 		},
 	}
+}
+
+// offer parts the roles that some member can run from the names of those that none can.
+func offer(rows []health.RoleRow) (offered []health.RoleRow, others []string) {
+	for _, r := range rows {
+		if r.Offered() {
+			offered = append(offered, r)
+		} else {
+			others = append(others, r.Role.String())
+		}
+	}
+	return offered, others
 }
 
 func (p *painter) roles(rows []health.RoleRow) {
@@ -273,7 +299,7 @@ func (p *painter) roles(rows []health.RoleRow) {
 	}
 	for _, r := range rows { // a narrow terminal must not hide why a role does nothing
 		if r.Active != health.Yes && r.Why != "" {
-			p.line("%s: %s", r.Role.String(), r.Why)
+			p.hanging(2, "%s: %s", r.Role.String(), r.Why)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func (a *app) configCheckCommand() *cobra.Command {
 			doc := ConfigCheck{APIVersion: apiVersion, Kind: "ConfigCheck", File: l.File, OK: true, Warnings: append([]string{}, l.Warnings...)}
 			return a.print(result{doc: doc, names: []string{"config/" + l.File}, draw: func(p *painter) {
 				for _, w := range l.Warnings {
-					p.line("warning: %s", w)
+					p.prose("warning: %s", w)
 				}
 				if l.File == "" {
 					p.line("ok: no file found, defaults and environment are in effect")
@@ -59,7 +59,7 @@ func (a *app) configCheckCommand() *cobra.Command {
 
 func (a *app) configExampleCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "example", Short: "Write a commented configuration", Args: args(0, 0, "no arguments"),
+		Use: "example", Short: "Write a commented configuration", Args: noArguments,
 		Example: "  forgeyard config example > forgeyard.ron",
 		RunE: func(*cobra.Command, []string) error {
 			text := config.Example()
@@ -90,7 +90,7 @@ func (a *app) configShowCommand() *cobra.Command {
 	var file string
 	var origin bool
 	c := &cobra.Command{
-		Use: "show", Short: "Show the configuration in effect, passwords replaced", Args: args(0, 0, "no arguments"),
+		Use: "show", Short: "Show the configuration in effect, passwords replaced", Args: noArguments,
 		Example: "  forgeyard config show --origin\n  forgeyard config show --config forgeyard.ron -o json",
 		RunE: func(*cobra.Command, []string) error {
 			l, err := a.load(file)

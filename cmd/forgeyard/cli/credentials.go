@@ -67,15 +67,15 @@ func readToken(file, env string) (client.Token, error) {
 	if file != "" {
 		f, err := os.Open(file)
 		if err != nil {
-			return "", usagef("", "--token-file: %s", err.Error())
+			return "", usagef("write one with: forgeyard token issue", "--token-file: %s", err.Error())
 		}
 		b, err := io.ReadAll(io.LimitReader(f, token.MaxSize+2))
 		if err := errors.Join(err, f.Close()); err != nil {
-			return "", usagef("", "--token-file: %s", err.Error())
+			return "", usagef("write one with: forgeyard token issue", "--token-file: %s", err.Error())
 		}
 		text = string(b)
 		if strings.TrimSpace(text) == "" {
-			return "", usagef("", "--token-file: %s is empty", file)
+			return "", usagef("write one with: forgeyard token issue", "--token-file: %s is empty", file)
 		}
 	}
 	text = strings.TrimSpace(text)

@@ -41,7 +41,7 @@ func (a *app) eventsCommand() *cobra.Command {
 	var follow bool
 	var run, after string
 	c := &cobra.Command{
-		Use: "events", Short: "Show what happens in the fleet", Args: args(0, 0, "no arguments"),
+		Use: "events", Short: "Show what happens in the fleet", Args: noArguments,
 		Long: "Show events. With -f they come as they happen, until Ctrl-C: from daemon to daemon, none missing and none twice.\n" +
 			"--run shows those of one run from its beginning, and with -f ends with the run. --after goes on after an event's id.",
 		Example: "  forgeyard events -f\n  forgeyard events --run 01JDVW\n  forgeyard events -f -o json",
@@ -138,7 +138,7 @@ func (a *app) event(e client.Event) error {
 	}
 	p := a.painter()
 	kind := p.eventKind(e.Kind)
-	p.line("%s  %s%s  %s", stamp(m.At), kind, strings.Repeat(" ", max(0, 20-len(kind.text))), strings.TrimSpace(m.Run+"  "+facts(m.Data)))
+	p.hanging(22, "%s  %s%s  %s", stamp(m.At), kind, strings.Repeat(" ", max(0, 20-len(kind.text))), strings.TrimSpace(m.Run+"  "+facts(m.Data)))
 	_, err := io.WriteString(a.io.Out, p.String())
 	return err
 }

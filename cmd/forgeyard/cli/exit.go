@@ -87,7 +87,7 @@ func explain(err error) (int, access.Problem) {
 	case errors.As(err, &run):
 		return ExitFailed, access.Problem{Code: codeRun, Kind: "RunFailed", Message: run.message}
 	case errors.As(err, &called):
-		return exitOf(called), called.Problem
+		return exitOf(called), located(called)
 	case errors.As(err, &faults):
 		p := configProblem(faults[0])
 		p.Message = faults.Error()
@@ -106,6 +106,29 @@ func explain(err error) (int, access.Problem) {
 		return ExitFailed, access.Problem{Code: request.Code, Kind: "Request", Message: request.Message, Hint: request.Hint}
 	}
 	return ExitFailed, access.Problem{Code: codeOther, Kind: "Internal", Message: err.Error()}
+}
+
+// located is a refusal whose hint names the command that lists what exists there.
+func located(e *client.Error) access.Problem {
+	p := e.Problem
+	if p.Code != access.ErrNotFound.Code {
+		return p
+	}
+	kind, rest, _ := strings.Cut(strings.TrimPrefix(e.Path, "/v1/"), "/")
+	run, below, deep := strings.Cut(rest, "/")
+	switch {
+	case kind == "runs" && deep && strings.HasPrefix(below, "artifacts/"):
+		p.Hint = "list what it has left: forgeyard run artifacts " + run
+	case kind == "runs" && deep && strings.HasPrefix(below, "jobs/"):
+		p.Hint = "see its jobs and attempts: forgeyard run show " + run
+	case kind == "runs":
+		p.Hint = "list them with: forgeyard run list"
+	case kind == "agents":
+		p.Hint = "list them with: forgeyard agents list"
+	case kind == "cluster":
+		p.Hint = "list them with: forgeyard cluster members"
+	}
+	return p
 }
 
 func configProblem(e *config.Error) access.Problem {
@@ -153,12 +176,13 @@ func (a *app) report(err error) int {
 	}
 	var b strings.Builder
 	lines := strings.Split(p.Message, "\n")
-	fmt.Fprintf(&b, "error: %s\n", cleanKeepingTabs(lines[0]))
+	prose := func(text string) { fmt.Fprintln(&b, wrap(text, a.io.ErrWidth, len(label.FindString(text)))) }
+	prose("error: " + cleanKeepingTabs(lines[0]))
 	for _, l := range lines[1:] {
 		fmt.Fprintln(&b, cleanKeepingTabs(l))
 	}
 	if p.Hint != "" {
-		fmt.Fprintf(&b, "  now: %s\n", clean(p.Hint))
+		prose("  now: " + clean(p.Hint))
 	}
 	if p.OutcomeUnknown {
 		fmt.Fprintln(&b, "  the outcome is unknown: it may have been done")

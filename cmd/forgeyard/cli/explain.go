@@ -52,7 +52,9 @@ func (a *app) explainCode(code string) error {
 		}
 		var known []string
 		for _, e := range all {
-			known = append(known, e.Code)
+			if strings.EqualFold(family(e.Code), family(code)) {
+				known = append(known, e.Code)
+			}
 		}
 		hint := "list them with: forgeyard explain --list"
 		if s := ron.Suggest(strings.ToUpper(code), known); s != "" {
@@ -65,10 +67,13 @@ func (a *app) explainCode(code string) error {
 		p.line("%s  %s", e.Code, e.Title)
 		p.line("")
 		for line := range strings.SplitSeq(e.Text, "\n") {
-			p.line("%s", line)
+			p.prose("%s", line)
 		}
 	}})
 }
+
+// family is a code without its number. Of another family a code that looks alike means something else.
+func family(code string) string { return code[:max(0, strings.LastIndexByte(code, '-'))] }
 
 func (a *app) listCodes() error {
 	all, err := codes.All()
@@ -91,7 +96,7 @@ func (a *app) listCodes() error {
 
 func (a *app) versionCommand(version string) *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Show the version of this binary", Args: args(0, 0, "no arguments"),
+		Use: "version", Short: "Show the version of this binary", Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			v := BuildVersion(version)
 			v.APIVersion, v.Kind = apiVersion, "Version"

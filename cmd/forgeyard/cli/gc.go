@@ -33,7 +33,7 @@ func (a *app) gcCommand() *cobra.Command {
 
 func (a *app) gcStatusCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "status", Short: "Show the fleet's last collection, and what retention removed", Args: args(0, 0, "no arguments"),
+		Use: "status", Short: "Show the fleet's last collection, and what retention removed", Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var d artifact.Collection
 			if err := a.get(c.Context(), gcPath, &d); err != nil {
@@ -47,7 +47,7 @@ func (a *app) gcStatusCommand() *cobra.Command {
 func (a *app) gcRunCommand() *cobra.Command {
 	var dry bool
 	c := &cobra.Command{
-		Use: "run", Short: "Collect now, and wait for the end", Args: args(0, 0, "no arguments"),
+		Use: "run", Short: "Collect now, and wait for the end", Args: noArguments,
 		Example: "  forgeyard gc run --dry-run",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !c.Flags().Changed("timeout") {
@@ -96,7 +96,7 @@ func drawCollection(p *painter, d artifact.Collection, node string) {
 	if !d.Finished.IsZero() {
 		p.line("  ended       %s", stamp(d.Finished))
 	}
-	p.line("  garbage     %d blobs that nothing names and that are past the grace period", r.Garbage)
+	p.hanging(14, "  garbage     %d blobs that nothing names and that are past the grace period", r.Garbage)
 	p.line("  leftovers   %d of interrupted calls", r.Leftovers)
 }
 
@@ -111,7 +111,7 @@ func drawRetention(p *painter, r *artifact.Retention) {
 			parts = append(parts, fmt.Sprintf("%d %s", n, table))
 		}
 	}
-	p.line("retention removed %s", cmp.Or(strings.Join(parts, ", "), "no rows yet"))
+	p.prose("retention removed %s", cmp.Or(strings.Join(parts, ", "), "no rows yet"))
 	if r.Passed != nil {
 		p.line("  last pass   %s", stamp(*r.Passed))
 	}

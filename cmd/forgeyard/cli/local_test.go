@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgeyard/forgeyard/cluster/config"
 	"github.com/forgeyard/forgeyard/cluster/membership"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/cli/codes"
 	"github.com/forgeyard/forgeyard/fsm"
@@ -109,6 +110,10 @@ func TestExplain(t *testing.T) {
 	s = invoke(t, nil, nil, "explain", "FY-QUORUM-01")
 	require.Equal(t, ExitUsage, s.code)
 	require.Contains(t, s.err.String(), "did you mean FY-QUORUM-001?")
+	s = invoke(t, nil, nil, "explain", "FY-NOPE-001")
+	require.Equal(t, "error: unknown code \"FY-NOPE-001\"\n  now: list them with: forgeyard explain --list\n", s.err.String(), "no guess at another family")
+	s = invoke(t, nil, nil, "explain", "nonsense")
+	require.Contains(t, s.err.String(), "forgeyard explain --list")
 	all, err := codes.All()
 	require.NoError(t, err)
 	s = invoke(t, nil, nil, "explain", "--list", "-o", "name")
@@ -250,6 +255,9 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 	deps := func() Deps {
 		d := stubs()
 		d.Agent.Long = strings.Repeat("Runs an agent until SIGINT or SIGTERM, and then for a while. ", 4)
+		for _, s := range config.Settings() {
+			d.Daemon.Flags().String(s.Flag, "", s.Doc)
+		}
 		d.Agent.Flags().String("keys", "", strings.Repeat("files, or directories of them, ", 6))
 		return d
 	}
@@ -301,7 +309,7 @@ func TestCobraErrors(t *testing.T) {
 		"too many":  {cobra.ExactArgs(1), []string{"a", "b"}, "error: forgeyard dev kill takes NODE, 2 given\n  now: usage: forgeyard dev kill NODE\n"},
 		"at least":  {cobra.MinimumNArgs(1), nil, "error: forgeyard dev kill takes NODE, 0 given\n  now: usage: forgeyard dev kill NODE\n"},
 		"a range":   {cobra.RangeArgs(1, 2), nil, "error: forgeyard dev kill takes NODE, 0 given\n  now: usage: forgeyard dev kill NODE\n"},
-		"no such":   {cobra.NoArgs, []string{"x"}, "error: unknown command \"x\" for \"forgeyard dev kill\"\n  now: see: forgeyard dev kill --help\n"},
+		"none":      {cobra.NoArgs, []string{"x"}, "error: forgeyard dev kill takes no arguments, 1 given\n  now: leave them out; its flags: forgeyard dev kill --help\n"},
 		"its right": {cobra.ExactArgs(1), []string{"a"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

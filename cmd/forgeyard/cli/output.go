@@ -114,6 +114,10 @@ func (a *app) painter() *painter {
 
 // line writes one line; strings and cells among its arguments are cleaned for the terminal.
 func (p *painter) line(format string, args ...any) {
+	p.WriteString(p.text(format, args...) + "\n")
+}
+
+func (p *painter) text(format string, args ...any) string {
 	for i, x := range args {
 		switch x := x.(type) {
 		case string:
@@ -122,7 +126,7 @@ func (p *painter) line(format string, args ...any) {
 			args[i] = p.paint(cell{clean(x.text), x.colour})
 		}
 	}
-	fmt.Fprintf(&p.Builder, format+"\n", args...)
+	return fmt.Sprintf(format, args...)
 }
 
 // The three colours; the words always say the same, so that colour is never the only carrier.

@@ -38,7 +38,7 @@ type Issued struct {
 func (a *app) pkiInitCommand() *cobra.Command {
 	var dir string
 	c := &cobra.Command{
-		Use: "init", Short: "Create the authority of a new cluster", Args: args(0, 0, "no arguments"),
+		Use: "init", Short: "Create the authority of a new cluster", Args: noArguments,
 		Long: "Create the authority of a new cluster: ca.crt and ca.key. The cluster's id is minted here.\n" +
 			"Keep ca.key away from the daemons; whoever holds it can join the cluster.",
 		Example: "  forgeyard pki init --dir pki",
@@ -115,7 +115,7 @@ func issue(dir, out, kind, name, id string, days int) (Issued, error) {
 		}
 	case pki.KindAgent, pki.KindAdmin:
 		if id != "" {
-			return Issued{}, usagef("", "--id is for nodes; the id of an %s is its name", kind)
+			return Issued{}, usagef("leave it out", "--id is for nodes; the id of an %s is its name", kind)
 		}
 	default:
 		return Issued{}, usagef("usage: forgeyard pki issue node|agent|admin NAME", "unknown kind of certificate %q", kind)

@@ -15,7 +15,7 @@ import (
 
 func (a *app) queuesCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "queues", Short: "Show what waits, by queue and by the labels it asks for", Args: args(0, 0, "no arguments"),
+		Use: "queues", Short: "Show what waits, by queue and by the labels it asks for", Args: noArguments,
 		Long: "Show how many jobs wait, how long the oldest has, and for which labels: what an autoscaler of agents wants to know.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			var d scheduler.QueuesDocument
@@ -74,7 +74,7 @@ func drawRest(p *painter, r *scheduler.Rest, what string) {
 	if r == nil {
 		return
 	}
-	p.line("and %d more %s: %d waiting, the oldest for %s", r.Count, what, r.Depth, waited(r.OldestWait))
+	p.prose("and %d more %s: %d waiting, the oldest for %s", r.Count, what, r.Depth, waited(r.OldestWait))
 }
 
 func waited(d runner.Duration) string { return span(time.Duration(d).Milliseconds()) }

@@ -90,7 +90,7 @@ func (a *app) runListCommand() *cobra.Command {
 	var limit int
 	var after, state, queue string
 	c := &cobra.Command{
-		Use: "list", Short: "List runs, newest first", Args: args(0, 0, "no arguments"),
+		Use: "list", Short: "List runs, newest first", Args: noArguments,
 		Example: "  forgeyard run list --state failed\n  forgeyard run list --queue nightly --limit 100 -o json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			if limit < 1 || limit > runner.MaxList {

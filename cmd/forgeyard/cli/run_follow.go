@@ -64,7 +64,8 @@ type progress struct {
 
 // note writes a line for people. A failure to write it harms nothing.
 func (a *app) note(format string, args ...any) {
-	_, _ = fmt.Fprintln(a.io.Err, clean(fmt.Sprintf(format, args...)))
+	text := clean(fmt.Sprintf(format, args...))
+	_, _ = fmt.Fprintln(a.io.Err, wrap(text, a.io.ErrWidth, len(label.FindString(text))))
 }
 
 // tell says what changed, and after a while of nothing why nothing does.
@@ -143,6 +144,27 @@ func endOf(d runner.RunDocument) error {
 	return &runFailed{message: fmt.Sprintf("run %s failed: %d of %d jobs did not succeed", d.ID, c.Total()-c.Succeeded, c.Total())}
 }
 
+// ended is a run's end in one sentence: for how long it went, and what its jobs came to.
+func ended(d runner.RunDocument) string {
+	text := fmt.Sprintf("run %s %s", d.ID, d.State)
+	if d.State == runner.RunCancelled {
+		text = fmt.Sprintf("run %s was %s", d.ID, d.State)
+	}
+	var last time.Time
+	for _, j := range d.Jobs {
+		if j.FinishedAt != nil && j.FinishedAt.After(last) {
+			last = *j.FinishedAt
+		}
+	}
+	if last.After(d.SubmittedAt) {
+		text += " in " + span(last.Sub(d.SubmittedAt).Milliseconds())
+	}
+	if c := d.Counts; d.State != runner.RunSucceeded {
+		text += fmt.Sprintf(": %d of %d jobs did not succeed", c.Total()-c.Succeeded, c.Total())
+	}
+	return text
+}
+
 // followLogs shows the logs of a whole run as they come, then how it ended, on
 // standard error; with documents, on standard output.
 func (a *app) followLogs(ctx context.Context, d runner.RunDocument, jobs []string) error {
@@ -163,7 +185,7 @@ func (a *app) followLogs(ctx context.Context, d runner.RunDocument, jobs []strin
 		err = a.document(d)
 	} else {
 		p := a.painter()
-		p.colour = false
+		p.colour, p.width = false, a.io.ErrWidth
 		p.run(d.Run)
 		_, err = fmt.Fprint(a.io.Err, strings.TrimRight(p.String(), "\n")+"\n")
 	}

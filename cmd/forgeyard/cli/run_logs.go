@@ -114,6 +114,16 @@ func (a *app) tailLogs(ctx context.Context, d runner.RunDocument, jobs []runner.
 	if len(jobs) == 1 {
 		f.job = jobs[0].Name
 	}
-	_, err = f.toEnd(ctx, d)
-	return err
+	if d, err = f.toEnd(ctx, d); err != nil || a.structured() {
+		return err
+	}
+	if d.State == runner.RunRunning { // the one job has ended, others have not
+		j, err := jobOf(d, f.job)
+		if err == nil {
+			a.note("job %s of run %s %s; the run goes on", j.Name, d.ID, j.State)
+		}
+		return err
+	}
+	a.note("%s", ended(d))
+	return nil
 }

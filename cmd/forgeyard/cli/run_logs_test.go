@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -148,7 +149,7 @@ func TestLogsFollowAttempts(t *testing.T) {
 	first.Jobs = first.Jobs[:1]
 	first.Jobs[0].State, first.Jobs[0].Attempt = runner.JobLeased, 1
 	second.Jobs[0].Attempt = 2
-	second.Counts = runner.Counts{Succeeded: 1}
+	second.Counts, second.Jobs[0].FinishedAt = runner.Counts{Succeeded: 1}, later(9700*time.Millisecond)
 	f := plane()
 	f["GET /v1/runs/"+failedRun] = answers(first, first, second)
 	f["GET /v1/runs/"+failedRun+"/jobs/vet/logs"] = func(w http.ResponseWriter, r *http.Request) {
@@ -164,4 +165,37 @@ func TestLogsFollowAttempts(t *testing.T) {
 	require.Equal(t, "one\ntwo\n", s.out.String())
 	require.Contains(t, s.err.String(), "vet: attempt 1 was lost")
 	require.Contains(t, s.err.String(), "vet: attempt 2\n")
+	require.True(t, strings.HasSuffix(s.err.String(), "\nrun "+failedRun+" succeeded in 9.7 s\n"), s.err.String())
+}
+
+// Following ends with one line on standard error that says how it went; documents say it themselves.
+func TestFollowedLogsEndWithAVerdict(t *testing.T) {
+	t.Parallel()
+	failed := run(runner.RunFailed)
+	failed.Jobs[0].FinishedAt, failed.Jobs[1].FinishedAt = later(time.Second), later(9700*time.Millisecond)
+	running := run(runner.RunRunning)
+	for name, c := range map[string]struct {
+		run  runner.RunDocument
+		args string
+		want string
+	}{
+		"failed":           {failed, "", "run " + failedRun + " failed in 9.7 s: 1 of 2 jobs did not succeed\n"},
+		"documents":        {failed, "-o json", ""},
+		"one job of a run": {running, "vet", "job vet of run " + failedRun + " succeeded; the run goes on\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := plane()
+			f["GET /v1/runs/"+failedRun] = c.run
+			for _, job := range []string{"vet", "test"} {
+				f["GET /v1/runs/"+failedRun+"/jobs/"+job+"/logs"] = func(w http.ResponseWriter, r *http.Request) { serveLog(w, r, "x\n", 2) }
+			}
+			s := invoke(t, []string{f.serve(t)}, nil, append([]string{"run", "logs", "-f", failedRun}, strings.Fields(c.args)...)...)
+			require.Zero(t, s.code, s.err.String())
+			if c.want == "" {
+				require.NotContains(t, s.err.String(), "run ")
+				return
+			}
+			require.True(t, strings.HasSuffix(s.err.String(), c.want), s.err.String())
+		})
+	}
 }

@@ -41,7 +41,7 @@ func runResult(d runner.RunDocument, why string) result {
 		p.run(d.Run)
 		p.tails(d.Jobs, d.ID)
 		if why != "" {
-			p.line("waits: %s", why)
+			p.prose("waits: %s", why)
 		}
 	}}
 }

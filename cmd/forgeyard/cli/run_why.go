@@ -50,7 +50,7 @@ func (a *app) whyJob(c *cobra.Command, d scheduler.WhyDocument, name string) err
 		return a.print(result{draw: func(p *painter) {
 			p.line("job %s waits for nothing: it has %s", j.Name, p.runState(string(j.State)))
 			if j.Reason != "" {
-				p.line("why: %s", j.Reason)
+				p.prose("why: %s", j.Reason)
 			}
 		}})
 	}
@@ -127,7 +127,7 @@ func (p *painter) why(j scheduler.JobWhy, s scheduler.RoleState) {
 		}
 	}
 	for _, fix := range fixes(j) {
-		p.line("fix: %s", fix)
+		p.prose("fix: %s", fix)
 	}
 }
 
@@ -154,7 +154,7 @@ func (l link) moot(j scheduler.JobWhy) bool {
 }
 
 func (p *painter) link(mark cell, name, text string) {
-	p.line("  %s%s %-10s %s", mark, strings.Repeat(" ", 4-len(mark.text)), name, text)
+	p.hanging(18, "  %s%s %-10s %s", mark, strings.Repeat(" ", 4-len(mark.text)), name, text)
 }
 
 // waits tells ordinary waiting from something that an operator should look at.
@@ -184,7 +184,7 @@ func (p *painter) evidence(r scheduler.Reason) {
 		if len(f.Missing) > 0 {
 			text = "lacks " + strings.Join(f.Missing, ", ")
 		}
-		p.line("       %s  %s  %d/%d slots  %s", f.Agent, f.State, f.Held, f.Slots, text)
+		p.hanging(9, "       %s  %s  %d/%d slots  %s", f.Agent, f.State, f.Held, f.Slots, text)
 	}
 }
 

@@ -22,6 +22,7 @@ type IO struct {
 	InTTY    bool     // a person may answer on In
 	OutTTY   bool     // a person reads Out
 	Width    int      // columns of Out; 0 is unlimited
+	ErrWidth int      // columns of Err; 0 is unlimited
 	// Interrupts delivers each Ctrl-C, after the first of which a command's
 	// context has ended, until the returned function is called. nil delivers none.
 	Interrupts func() (<-chan os.Signal, func())
@@ -39,15 +40,23 @@ func System() IO {
 			return ch, func() { signal.Stop(ch) }
 		},
 	}
-	if s.OutTTY {
-		if w, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
-			s.Width = w
-		}
-		if n, err := strconv.Atoi(s.getenv("COLUMNS")); err == nil && n > 0 {
-			s.Width = n
-		}
-	}
+	s.Width, s.ErrWidth = s.columnsOf(os.Stdout), s.columnsOf(os.Stderr)
 	return s
+}
+
+// columnsOf is the width of a terminal, 0 for what is none.
+func (s IO) columnsOf(f *os.File) int {
+	if !term.IsTerminal(int(f.Fd())) {
+		return 0
+	}
+	if n, err := strconv.Atoi(s.getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	w, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return w
 }
 
 // getenv returns the last value of a variable, "" when it is not set.

@@ -5,7 +5,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -170,7 +169,7 @@ func (a *app) complete(spec *runner.RunSpec, f runFlags) error {
 		}
 	}
 	if err := spec.Validate(); err != nil {
-		return usagef("", "%s", err.Error())
+		return usagef("what a run may have: forgeyard run submit --help", "%s", err.Error())
 	}
 	return nil
 }
@@ -196,26 +195,29 @@ func jobNames(spec runner.RunSpec) []string {
 	return out
 }
 
+// fileHint is for a FILE that is none: perhaps a command was meant.
+const fileHint = "give the path of a file, or put -- before a command: forgeyard run submit -- COMMAND"
+
 func (a *app) readSpec(path string) (spec runner.RunSpec, err error) {
 	in := a.io.In
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
-			return spec, usagef("", "%s", err.Error())
+			return spec, usagef(fileHint, "the run's file cannot be read: %s", err.Error())
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
 		in = f
 	}
 	src, err := io.ReadAll(io.LimitReader(in, ron.MaxSize+1))
 	if err != nil {
-		return spec, fmt.Errorf("read the run: %w", err)
+		return spec, usagef(fileHint, "the run's file cannot be read: %s", err.Error())
 	}
 	v, err := ron.Parse(path, src)
 	if err == nil {
 		_, err = ron.Decode(v, &spec)
 	}
 	if err != nil {
-		return spec, usagef("", "%s", err.Error())
+		return spec, usagef("what a file holds: forgeyard run submit --help", "%s", err.Error())
 	}
 	return spec, nil
 }

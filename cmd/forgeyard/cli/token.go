@@ -50,7 +50,7 @@ type IssuedToken struct {
 func (a *app) tokenKeygenCommand() *cobra.Command {
 	var out string
 	c := &cobra.Command{
-		Use: "keygen", Short: "Create a key pair that signs tokens", Args: args(0, 0, "no arguments"),
+		Use: "keygen", Short: "Create a key pair that signs tokens", Args: noArguments,
 		Long: "Create a key pair that signs API tokens: " + token.PrivateFile + " stays with you, " + token.PublicFile + " goes to every daemon.\n" +
 			"Daemons read it from where api.tokens.keys points, without a restart.",
 		Example: "  forgeyard token keygen --out ops-key",
@@ -85,7 +85,7 @@ type issueFlags struct {
 func (a *app) tokenIssueCommand() *cobra.Command {
 	var f issueFlags
 	c := &cobra.Command{
-		Use: "issue", Short: "Issue an API token", Args: args(0, 0, "no arguments"),
+		Use: "issue", Short: "Issue an API token", Args: noArguments,
 		Long: "Issue an API token. A daemon grants it over its administration socket and records that; the signature is made here.\n" +
 			"The token is printed once. It cannot be revoked alone: keep its lifetime short (at most " + token.MaxLifetime.String() + ").",
 		Example: "  forgeyard token issue --key ops-key/token.key --sub ci-trigger \\\n" +

@@ -55,7 +55,7 @@ func (a *app) watchScreen(_ any, draw func(*painter), err error) error {
 	p := a.painter()
 	if err != nil {
 		_, problem := explain(err)
-		p.line("%s - %s", p.bad("NO ANSWER"), problem.Message)
+		p.prose("%s - %s", p.bad("NO ANSWER"), problem.Message)
 	} else {
 		draw(p)
 	}
