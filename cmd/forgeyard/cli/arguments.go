@@ -67,6 +67,26 @@ func flagError(c *cobra.Command, err error) error {
 	return usagef("see: "+c.CommandPath()+" --help", "%s", message)
 }
 
+// wantedFormat finds json or yaml on a command line that was not read to its
+// end, because a flag before it is wrong: the error is a document all the same.
+func wantedFormat(args []string) string {
+	for i, arg := range args {
+		value, ok := strings.CutPrefix(arg, "--output=")
+		switch {
+		case arg == "--":
+			return ""
+		case (arg == "-o" || arg == "--output") && i+1 < len(args):
+			value = args[i+1]
+		case !ok:
+			value = strings.TrimPrefix(strings.TrimPrefix(arg, "-o"), "=")
+		}
+		if (value == formatJSON || value == formatYAML) && value != arg {
+			return value
+		}
+	}
+	return ""
+}
+
 // expected describes the values of a flag; "" where the error says it itself.
 func expected(f *pflag.Flag, err error) string {
 	tooBig := errors.Is(err, strconv.ErrRange)

@@ -4,7 +4,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -33,6 +35,9 @@ func Run(ctx context.Context, io IO, deps Deps, args []string) int {
 	root.SetArgs(args)
 	defer a.close()
 	if ran, err := root.ExecuteContextC(ctx); err != nil {
+		if wrong := (*usageError)(nil); errors.As(err, &wrong) && !a.structured() {
+			a.format = cmp.Or(wantedFormat(args), a.format)
+		}
 		return a.report(cobraError(ran, err))
 	}
 	return ExitOK
