@@ -13,6 +13,9 @@ import (
 	"github.com/forgeyard/forgeyard/cluster"
 )
 
+// probeRest is the least time between two probes, whoever asks for them.
+const probeRest = 100 * time.Millisecond
+
 // prober runs write probes on its own goroutine, on a timer and when kicked.
 type prober struct {
 	cfg    Config
@@ -46,6 +49,13 @@ func (p *prober) run(ctx context.Context) {
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		p.once(ctx)
+		// Everybody's failure is a hint. While the server is away they all fail, and each probe dials.
+		rest := time.NewTimer(min(p.cfg.ProbeInterval/10, probeRest))
+		select {
+		case <-ctx.Done():
+		case <-rest.C:
+		}
+		rest.Stop()
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
@@ -121,8 +131,8 @@ func (p *prober) stop() {
 func (s *Store) writeProbe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*s.cfg.ProbeInterval)
 	defer cancel()
-	return s.use(ctx, s.reserved, func(ctx context.Context, c *pgx.Conn) error {
+	return explain(s.lend(ctx, s.reserved, func(ctx context.Context, c *pgx.Conn) error {
 		_, err := c.Exec(ctx, "UPDATE coordination.probe SET at = coordination.clock()")
 		return err
-	})
+	}))
 }

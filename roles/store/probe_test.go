@@ -45,16 +45,54 @@ func TestWritableSince(t *testing.T) {
 		at(time.Second, false, time.Millisecond)
 		failing.Store(false)
 		p.kick()
-		at(0, true, 0)
+		at(100*time.Millisecond, true, time.Millisecond)
 
 		// A probe that hangs, or a process that was paused: the old answer goes stale.
 		hanging.Store(true)
-		at(999*time.Millisecond, true, 999*time.Millisecond)
-		at(3*time.Second, false, 999*time.Millisecond)
+		at(899*time.Millisecond, true, 900*time.Millisecond)
+		at(3*time.Second, false, 900*time.Millisecond)
 		hanging.Store(false)
 		close(resume)
-		at(time.Second, true, 4999*time.Millisecond)
+		at(time.Second, true, 4900*time.Millisecond)
 	})
+}
+
+// However many find that the server is away, and whatever the probe itself finds,
+// it dials ten times an interval at most; without anybody's hint, once.
+func TestProbeRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		probes := 0
+		p := newProber(Config{ProbeInterval: time.Second, Logger: slog.New(slog.DiscardHandler), Now: time.Now}, func(context.Context) error {
+			probes++
+			return ErrUnavailable
+		})
+		p.start()
+		<-time.After(10*time.Second + time.Millisecond)
+		require.Equal(t, 11, probes)
+		for range 10_000 {
+			p.kick()
+			<-time.After(time.Millisecond)
+		}
+		p.stop()
+		require.InDelta(t, 11+100, probes, 2)
+	})
+}
+
+// A probe that finds no server asks for no further one: it would be a loop without rest.
+func TestProbeIsNoHint(t *testing.T) {
+	db := newDatabase(t)
+	s := open(t, db, func(c *Config) { c.ProbeInterval = probeNever })
+	require.Eventually(t, func() bool { ok, _ := s.Writable(); return ok }, waitBound, pollEvery)
+	s.probe.stop()
+	select {
+	case <-s.probe.hint:
+	default:
+	}
+	s.reserved.Close()
+	require.ErrorIs(t, s.writeProbe(t.Context()), ErrUnavailable)
+	require.Empty(t, s.probe.hint)
+	require.Error(t, s.use(t.Context(), s.reserved, ping))
+	require.Len(t, s.probe.hint, 1)
 }
 
 // A database that was never of use is reported, once for each reason.

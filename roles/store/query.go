@@ -21,7 +21,6 @@ func (s *Store) bounded(ctx context.Context) (context.Context, context.CancelFun
 func (s *Store) acquire(ctx context.Context, p *pgxpool.Pool) (*pgxpool.Conn, error) {
 	c, err := p.Acquire(ctx)
 	if err != nil {
-		s.probe.kick()
 		return nil, &notSent{err}
 	}
 	return c, nil
@@ -39,22 +38,37 @@ func (s *Store) release(p *pgxpool.Pool, c *pgxpool.Conn, err error) {
 		if state(err) == readOnly {
 			p.Reset() // every other session is on the same demoted server
 		}
-		s.probe.kick()
 	}
 	c.Release()
 }
 
-// use runs f on a connection of p, within ctx and the store's deadline.
+// use runs f on a connection of p, within ctx and the store's deadline. What it
+// meets there tells the probe to look.
 func (s *Store) use(ctx context.Context, p *pgxpool.Pool, f func(context.Context, *pgx.Conn) error) error {
+	err := s.lend(ctx, p, f)
+	s.doubt(err)
+	return explain(err)
+}
+
+// lend is use for the probe, whose own failure must not make it look again.
+func (s *Store) lend(ctx context.Context, p *pgxpool.Pool, f func(context.Context, *pgx.Conn) error) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	c, err := s.acquire(ctx, p)
 	if err != nil {
-		return explain(err)
+		return err
 	}
 	err = f(ctx, c.Conn())
 	s.release(p, c, err)
-	return explain(err)
+	return err
+}
+
+// doubt asks for a probe after an error that speaks of the server or the way to it.
+func (s *Store) doubt(err error) {
+	var unsent *notSent
+	if err != nil && (errors.As(err, &unsent) || broken(err)) {
+		s.probe.kick()
+	}
 }
 
 // Exec runs one statement. Classify tells the outcome of an error.
@@ -110,17 +124,20 @@ func (s *Store) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, e
 	ctx, cancel := s.bounded(ctx)
 	c, err := s.acquire(ctx, s.app)
 	if err != nil {
+		s.doubt(err)
 		cancel()
 		return nil, explain(err)
 	}
 	r, err := c.Query(ctx, sql, args...)
 	if err != nil {
 		s.release(s.app, c, err)
+		s.doubt(err)
 		cancel()
 		return nil, explain(err)
 	}
 	return &rows{Rows: r, end: func(err error) {
 		s.release(s.app, c, err)
+		s.doubt(err)
 		cancel()
 	}}, nil
 }
