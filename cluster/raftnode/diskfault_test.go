@@ -185,6 +185,24 @@ func TestHungLeaderDiskMovesLeadershipWithinTheBound(t *testing.T) {
 	}, func(c *Config) { c.StallLimit = limit })
 }
 
+// Who is asked to hand over while his disk hangs refuses: the library would take
+// the request up after the write, and never answer it when it stops before. The
+// harness fails when a goroutine is left behind.
+func TestHandoverBehindAHungDisk(t *testing.T) {
+	withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, _ *ledger) {
+		leader := f.leader()
+		disks[leader.id].delay.Store(int64(2 * closeBound))
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := leader.node.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.SetMaintenance{State: fsm.ReadOnly}})
+		require.True(t, cluster.OutcomeUnknown(err), "%v", err)
+		<-time.After(2 * fast.HeartbeatTimeout)
+		require.ErrorIs(t, leader.node.StepDown(t.Context(), "it is asked"), ErrStoreStalled)
+		disks[leader.id].heal()
+		<-time.After(2 * closeBound)
+	}, func(c *Config) { c.StallLimit = time.Hour })
+}
+
 // An error of the disk is the end of this process: what was to be written may be
 // there or not, and a second try could be answered with a success that is none.
 func TestFailedWriteEnds(t *testing.T) {

@@ -155,8 +155,13 @@ func (n *Node) StepDown(ctx context.Context, reason string) error {
 	return n.transfer(ctx)
 }
 
-// transfer lets the library pick the most advanced voter; it never picks one without a vote.
+// transfer lets the library pick the most advanced voter; it never picks one
+// without a vote. While a write to the log hangs nobody would take the request
+// up, and one that is still queued when the engine stops is never answered.
 func (n *Node) transfer(ctx context.Context) error {
+	if n.log.logWrite.lasts(n.cfg.Now()) > n.cfg.Timers.HeartbeatTimeout || n.log.stableWrite.lasts(n.cfg.Now()) > n.cfg.Timers.HeartbeatTimeout {
+		return ErrStoreStalled.Wrap(nil, "leadership cannot be handed over")
+	}
 	err := n.await(ctx, func() error { return n.raft.LeadershipTransfer().Error() })
 	switch {
 	case err == nil:

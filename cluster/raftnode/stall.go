@@ -17,6 +17,14 @@ func (t *timer) keepOn(now time.Time) { t.since.CompareAndSwap(nil, &now) }
 
 func (t *timer) stop() { t.since.Store(nil) }
 
+// lasts is how long the operation under way has been; 0 when there is none.
+func (t *timer) lasts(now time.Time) time.Duration {
+	if since := t.since.Load(); since != nil {
+		return now.Sub(*since)
+	}
+	return 0
+}
+
 // stall adds up how long a timer's operation was seen under way, look by look.
 // A look counts for at most its longest gap: a process that was paused, or
 // starved of the CPU, must not take that time for a hung disk when it wakes.

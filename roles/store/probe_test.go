@@ -61,20 +61,20 @@ func TestWritableSince(t *testing.T) {
 // it dials ten times an interval at most; without anybody's hint, once.
 func TestProbeRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		probes := 0
+		var probes atomic.Int32
 		p := newProber(Config{ProbeInterval: time.Second, Logger: slog.New(slog.DiscardHandler), Now: time.Now}, func(context.Context) error {
-			probes++
+			probes.Add(1)
 			return ErrUnavailable
 		})
 		p.start()
 		<-time.After(10*time.Second + time.Millisecond)
-		require.Equal(t, 11, probes)
+		require.EqualValues(t, 11, probes.Load())
 		for range 10_000 {
 			p.kick()
 			<-time.After(time.Millisecond)
 		}
 		p.stop()
-		require.InDelta(t, 11+100, probes, 2)
+		require.InDelta(t, 11+100, probes.Load(), 2)
 	})
 }
 

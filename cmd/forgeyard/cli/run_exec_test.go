@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -201,11 +202,11 @@ func TestSubmitPacksAndUploadsTheSource(t *testing.T) {
 		},
 	}
 	// The first daemon is lost in the middle of the upload.
-	var lost int
-	broken := fleet{"POST /v1/sources": func(http.ResponseWriter, *http.Request) { lost++; panic(http.ErrAbortHandler) }, "POST /v1/runs": cluster.ErrNoQuorum}
+	var lost atomic.Int32
+	broken := fleet{"POST /v1/sources": func(http.ResponseWriter, *http.Request) { lost.Add(1); panic(http.ErrAbortHandler) }, "POST /v1/runs": cluster.ErrNoQuorum}
 	s := invoke(t, []string{dead(t), broken.serve(t), f.serve(t)}, nil, "run", "submit", "--source", dir, "--", "true")
 	require.Zero(t, s.code, s.err.String())
-	require.Equal(t, 1, lost)
+	require.EqualValues(t, 1, lost.Load())
 	require.Equal(t, 1, uploads)
 	_, err := artifact.ParseDigest(got.Source)
 	require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -55,7 +56,7 @@ func FuzzRefusal(f *testing.F) {
 		corpus.Add(f, name, []byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		err := refused(&http.Response{StatusCode: http.StatusBadGateway, Status: "502 Bad Gateway"}, b)
+		err := refused(&http.Response{StatusCode: http.StatusBadGateway, Status: "502 Bad Gateway", Request: httptest.NewRequest(http.MethodGet, "/v1/runs", nil)}, b)
 		var e *Error
 		require.ErrorAs(t, err, &e)
 		require.Equal(t, http.StatusBadGateway, e.Status)
