@@ -186,8 +186,7 @@ func TestHungLeaderDiskMovesLeadershipWithinTheBound(t *testing.T) {
 }
 
 // Who is asked to hand over while his disk hangs refuses: the library would take
-// the request up after the write, and never answer it when it stops before. The
-// harness fails when a goroutine is left behind.
+// the request up after the write, and never answer it when it stops before.
 func TestHandoverBehindAHungDisk(t *testing.T) {
 	withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, _ *ledger) {
 		leader := f.leader()
