@@ -10,6 +10,7 @@ import (
 )
 
 func TestIsolatedLeaderAndLostQuorum(t *testing.T) {
+	t.Parallel()
 	w := scenario.Start(t, fleet.Options{Env: []string{fleet.CheapJobs}, Namespaces: true})
 	stop := w.Traffic(t)
 	scenario.IsolateOwner(t, w)

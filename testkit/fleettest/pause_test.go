@@ -10,6 +10,7 @@ import (
 )
 
 func TestPausedOwnerAndCrashedActors(t *testing.T) {
+	t.Parallel()
 	w := scenario.Start(t, fleet.Options{Env: []string{fleet.CheapJobs}})
 	stop := w.Traffic(t)
 	scenario.PauseOwner(t, w)

@@ -11,6 +11,7 @@ import (
 )
 
 func TestPostgresAway(t *testing.T) {
+	t.Parallel()
 	w := scenario.Start(t, fleet.Options{Env: []string{fleet.CheapJobs}})
 	stop := w.Traffic(t)
 	scenario.CutOwnerFromPostgres(t, w)
