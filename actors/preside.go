@@ -10,6 +10,9 @@ import (
 	"github.com/forgeyard/forgeyard/fsm"
 )
 
+// refusedRest is the least time between a proposal that failed and the next.
+const refusedRest = 50 * time.Millisecond
+
 // preside leads the term until it ends.
 func (l *lead) preside() error {
 	if !l.inaugurate() {
@@ -52,6 +55,13 @@ func (l *lead) inaugurate() bool {
 			l.sys.log.Info("coordination leadership begins", "term", l.term, "epoch", view.LeaderEpoch.Epoch)
 			return true
 		}
+		if m, member := view.Member(l.sys.self.Node); member && m.Incarnation != l.sys.self.Incarnation {
+			// Elected before this process was announced: its epoch would be refused until then.
+			if !l.wait(0, l.sys.cfg.Tick) {
+				return false
+			}
+			continue
+		}
 		begin := fsm.BumpEpoch{
 			Term: l.term, ExpectedEpoch: view.LeaderEpoch.Epoch,
 			Node: l.sys.self.Node, Incarnation: l.sys.self.Incarnation,
@@ -83,6 +93,13 @@ func (l *lead) propose(p fsm.Proposal) (cluster.Commit, bool) {
 	if err != nil && l.ctx.Err() == nil {
 		l.rec.failed(err, false)
 		l.sys.log.Warn("proposal of the coordination leader failed", "term", l.term, "command", typeName(p.Command), "error", err)
+		// A refused command is an entry too: it changes the view, which wakes this loop.
+		rest := time.NewTimer(min(refusedRest, l.sys.cfg.Tick))
+		defer rest.Stop()
+		select {
+		case <-rest.C:
+		case <-l.ctx.Done():
+		}
 	}
 	return commit, err == nil
 }

@@ -1,0 +1,65 @@
+// What a caller is told of a proposal that was tried more than once.
+
+package raftnode
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/fsm"
+)
+
+// TestOnlyVerdictsSettleAnUnknownOutcome: after an attempt that may have been
+// committed, nothing but the state machine's own refusal makes the outcome certain.
+func TestOnlyVerdictsSettleAnUnknownOutcome(t *testing.T) {
+	refused := func(k cluster.Kind) error { return &cluster.Error{Kind: k, Code: "FY-TEST-001"} }
+	for _, c := range []struct {
+		err     error
+		certain bool
+	}{
+		{refused(cluster.Fenced), true},
+		{refused(cluster.MembershipConflict), true},
+		{refused(cluster.IncompatibleVersion), true},
+		{refused(cluster.JoinRejected), true},
+		{cluster.ErrNotLeader, false},
+		{cluster.ErrNoQuorum, false},
+		{cluster.ErrEngineClosed, false},
+		{cluster.ErrStoreFailed, false},
+		{cluster.ErrNewerBuild, false},
+		{ErrStoreStalled, false},
+		{ErrApplyStalled, false},
+		{ErrHandoverStuck, false},
+		{ErrSuperseded, false},
+	} {
+		require.False(t, cluster.OutcomeUnknown(withOutcome(c.err, false)), "%v", c.err)
+		require.Equal(t, !c.certain, cluster.OutcomeUnknown(withOutcome(c.err, true)), "%v", c.err)
+	}
+}
+
+// TestFailedEngineKnowsNoOutcome: a leader that is cut off appends a proposal, loses
+// its leadership, and then its engine ends while the proposal is tried again: the entry
+// is on its disk, and may be committed yet.
+func TestFailedEngineKnowsNoOutcome(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, f *fleet) {
+		leader := f.leader()
+		leader.connect(false)
+		answer := make(chan error, 1)
+		go func() {
+			_, err := leader.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.ReleaseRole{
+				Role: fsm.SchedulerLeader, ExpectedEpoch: 1, Node: leader.id, Incarnation: leader.node.cfg.Self.Incarnation,
+			}})
+			answer <- err
+		}()
+		<-time.After(4 * fast.HeartbeatTimeout)
+		_, leads := leader.node.Leadership()
+		require.False(t, leads)
+		require.Empty(t, answer, "it is tried again")
+		leader.node.fail(cluster.ErrStoreFailed)
+		err := <-answer
+		require.ErrorIs(t, err, cluster.ErrStoreFailed)
+		require.True(t, cluster.OutcomeUnknown(err), "%v", err)
+	})
+}
