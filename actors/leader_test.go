@@ -57,6 +57,40 @@ func TestLeaderBeginsThenPlans(t *testing.T) {
 	}, &probe{role: role})
 }
 
+// Who is elected before its new incarnation is committed proposes nothing: each
+// refusal would be an entry, and wake it for the next.
+func TestLeaderWaitsUntilItIsAnnounced(t *testing.T) {
+	bubble(t, planWith(grantHere), func(t *testing.T, h *host) {
+		m, ok := h.backend.view().Member(member(1).Node)
+		require.True(t, ok)
+		announce := func(from, to fsm.IncarnationID) {
+			h.backend.commit(fsm.UpdateMember{
+				Node: m.Node, ExpectedIncarnation: from, Incarnation: to, Name: m.Name, Endpoint: m.Endpoint, Agents: m.Agents, Protocol: m.Protocol, Build: m.Build,
+			})
+		}
+		earlier := member(2).Incarnation
+		announce(m.Incarnation, earlier)
+		h.backend.lead()
+		h.settle(time.Second)
+		require.Empty(t, h.backend.proposed())
+		announce(earlier, m.Incarnation)
+		h.active(role)
+	}, &probe{role: role})
+}
+
+// A refusal wakes the leader too: it rests before it proposes again.
+func TestLeaderRestsAfterARefusal(t *testing.T) {
+	bubble(t, planWith(grantHere), func(t *testing.T, h *host) {
+		h.backend.refuseWith(&cluster.Error{Kind: cluster.Fenced, Code: "FY-TEST-004"})
+		h.backend.lead()
+		for range 1000 {
+			h.backend.hints.Notify()
+			h.settle(time.Millisecond)
+		}
+		require.InDelta(t, time.Second/refusedRest, len(h.backend.proposed()), 5)
+	}, &probe{role: role})
+}
+
 // An attempt with an unknown outcome is retried under its request id: one leadership, one epoch.
 func TestLeaderRetriesItsBeginning(t *testing.T) {
 	bubble(t, planWith(grantHere), func(t *testing.T, h *host) {
