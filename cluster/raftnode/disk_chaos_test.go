@@ -127,7 +127,7 @@ func TestChaosFileSystemFull(t *testing.T) {
 			}
 			return false
 		}
-		require.Eventually(t, full, processPatience, 10*time.Millisecond)
+		n.until(t, full)
 		require.NoError(t, os.Remove(ballast))
 	}
 	k, _ := acksOf(n.Events())

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -67,7 +68,7 @@ func openStore(cfg Config) (*store, error) {
 	}
 	m, marked, err := readMarker(cfg.IdentityDir)
 	if err != nil {
-		return nil, cluster.ErrStoreCorrupt.Wrap(err, "the identity marker in %s cannot be read", cfg.IdentityDir)
+		return nil, storeError(cluster.ErrStoreCorrupt, err, "the identity marker in %s cannot be read", cfg.IdentityDir)
 	}
 	if marked && (m.Node != cfg.Self.Node || m.Cluster != cfg.Self.Cluster) {
 		return nil, cluster.ErrStoreForeign.Wrap(nil, "%s belongs to node %s of cluster %s, this is node %s of cluster %s",
@@ -78,12 +79,12 @@ func openStore(cfg Config) (*store, error) {
 		err = fs.ErrNotExist // it is written before the marker
 	}
 	if err != nil {
-		return nil, cluster.ErrStoreCorrupt.Wrap(err, "the high-water mark in %s cannot be read", cfg.IdentityDir)
+		return nil, storeError(cluster.ErrStoreCorrupt, err, "the high-water mark in %s cannot be read", cfg.IdentityDir)
 	}
 	tail := uint64(0)
 	if marked {
 		if tail, err = readTail(cfg.IdentityDir); err != nil {
-			return nil, cluster.ErrStoreCorrupt.Wrap(err, "the tail mark in %s cannot be read", cfg.IdentityDir)
+			return nil, storeError(cluster.ErrStoreCorrupt, err, "the tail mark in %s cannot be read", cfg.IdentityDir)
 		}
 	}
 
@@ -113,7 +114,7 @@ func openStore(cfg Config) (*store, error) {
 	}
 	if !exists {
 		if err := createBolt(path); err != nil {
-			return nil, cluster.ErrStoreFailed.Wrap(err, "create %s", path)
+			return nil, storeError(cluster.ErrStoreFailed, err, "create %s", path)
 		}
 	}
 	if !marked {
@@ -153,7 +154,7 @@ func openForWriting(cfg Config, path string, st *store) (_ *store, err error) {
 		return nil, errors.Join(cluster.ErrStoreFailed.Wrap(err, "remove unfinished snapshots in %s", cfg.Dir), st.close())
 	}
 	if st.stable, err = openStable(st.bolt); err != nil {
-		return nil, errors.Join(cluster.ErrStoreCorrupt.Wrap(err, "%s", path), st.close())
+		return nil, errors.Join(storeError(cluster.ErrStoreCorrupt, err, "%s", path), st.close())
 	}
 	if st.stable.owner() == "" {
 		if err := st.stable.Set([]byte(keyOwner), []byte(ownerOf(cfg.Self))); err != nil {
@@ -203,7 +204,7 @@ func inspect(path string, exists bool, snapshots *snapshotStore, high mark, self
 	}
 	if exists {
 		if err := checkBoltFile(path); err != nil {
-			return c, cluster.ErrStoreCorrupt.Wrap(err, "%s", path)
+			return c, storeError(cluster.ErrStoreCorrupt, err, "%s", path)
 		}
 		bolt, err := openBolt(path, true)
 		if err != nil {
@@ -229,7 +230,7 @@ func inspect(path string, exists bool, snapshots *snapshotStore, high mark, self
 func newestSnapshot(snapshots *snapshotStore, c *contents) (*fsm.State, error) {
 	list, damage, err := snapshots.whole()
 	if err != nil {
-		return nil, cluster.ErrStoreCorrupt.Wrap(err, "list the snapshots")
+		return nil, storeError(cluster.ErrStoreCorrupt, err, "list the snapshots")
 	}
 	for _, meta := range list {
 		_, r, err := snapshots.Open(meta.ID)
@@ -255,7 +256,7 @@ func newestSnapshot(snapshots *snapshotStore, c *contents) (*fsm.State, error) {
 		return state, nil
 	}
 	if damage != nil {
-		return nil, cluster.ErrStoreCorrupt.Wrap(damage, "no snapshot can be read")
+		return nil, storeError(cluster.ErrStoreCorrupt, damage, "no snapshot can be read")
 	}
 	return fsm.NewState(), nil
 }
@@ -329,14 +330,26 @@ func guarded(path string, f func() error) (err error) {
 			err = cluster.ErrStoreCorrupt.Wrap(fmt.Errorf("%v", r), "%s", path)
 		}
 	}()
-	var typed *cluster.Error
 	switch err = f(); {
-	case err == nil || errors.As(err, &typed):
-		return err
+	case err == nil:
+		return nil
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return cluster.ErrStoreInUse.Wrap(nil, "%s is in use by another process", filepath.Dir(path))
-	case errors.Is(err, fs.ErrPermission):
-		return cluster.ErrStoreFailed.Wrap(err, "open %s", path)
 	}
-	return cluster.ErrStoreCorrupt.Wrap(err, "%s", path)
+	return storeError(cluster.ErrStoreCorrupt, err, "%s", path)
+}
+
+// storeError types err, unless it is typed already. What the kernel refused says
+// nothing of the data: it may be whole, and is not to be given up as damaged. Only a
+// file that is missing is damage, as each is written before the one that states it.
+func storeError(otherwise *cluster.Error, err error, format string, args ...any) error {
+	var typed *cluster.Error
+	var refused syscall.Errno
+	switch {
+	case errors.As(err, &typed):
+		return err
+	case errors.As(err, &refused) && !errors.Is(err, fs.ErrNotExist):
+		otherwise = cluster.ErrStoreFailed
+	}
+	return otherwise.Wrap(err, format, args...)
 }

@@ -5,10 +5,13 @@ package raftnode
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -245,4 +248,16 @@ func TestTimersThatCannotWork(t *testing.T) {
 	}
 	require.NoError(t, DefaultTimers().validate())
 	require.NoError(t, fast.validate())
+}
+
+// What the disk refuses to give is not called damaged: it would be thrown away.
+func TestRefusedReadIsNotDamage(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EIO, syscall.EACCES, syscall.EMFILE, syscall.ENOSPC, syscall.EROFS} {
+		err := fmt.Errorf("entry 7: %w", &fs.PathError{Op: "read", Path: storeFile, Err: errno})
+		require.ErrorIs(t, storeError(cluster.ErrStoreCorrupt, err, "x"), cluster.ErrStoreFailed, errno)
+		require.ErrorIs(t, guarded(storeFile, func() error { return err }), cluster.ErrStoreFailed, errno)
+	}
+	require.ErrorIs(t, storeError(cluster.ErrStoreCorrupt, syscall.ENOENT, "x"), cluster.ErrStoreCorrupt)
+	require.ErrorIs(t, storeError(cluster.ErrStoreCorrupt, io.ErrUnexpectedEOF, "x"), cluster.ErrStoreCorrupt)
+	require.ErrorIs(t, storeError(cluster.ErrStoreCorrupt, cluster.ErrStoreForeign, "x"), cluster.ErrStoreForeign)
 }

@@ -91,6 +91,12 @@ func (p *Process) takeOver(socket int) error {
 // Kill ends the process at once, as SIGKILL does.
 func (p *Process) Kill() error { return p.cmd.Process.Kill() }
 
+// Ended reports whether the process has ended. Wait must be called all the same.
+func (p *Process) Ended() bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}, 0)
+	return err == nil && n > 0
+}
+
 // Wait waits for the end of the process and of the supervision. Its error is the process' own.
 func (p *Process) Wait() error {
 	err := p.cmd.Wait()
