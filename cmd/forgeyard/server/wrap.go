@@ -104,8 +104,11 @@ func (s *Server) ownName(r *http.Request) bool {
 	if err != nil {
 		host = r.Host
 	}
-	host = strings.Trim(host, "[]")
-	if ip := net.ParseIP(host); ip != nil {
+	address := host
+	if inner, ok := strings.CutPrefix(host, "["); ok { // only an address has brackets, and both
+		address, _ = strings.CutSuffix(inner, "]")
+	}
+	if ip := net.ParseIP(address); ip != nil {
 		here, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 		return ip.IsLoopback() || ok && here.IP.Equal(ip)
 	}
