@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/roles/store"
 )
 
 // bare sends what the scheduler sends, in one transaction too, with the fence's note but without its lock, row and comparison.
@@ -118,4 +120,43 @@ func heapMiB() float64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc) / (1 << 20)
+}
+
+// BenchmarkFirstTransaction measures what stands between a raised fence and the
+// first leases, on sessions that have planned it ahead and on those that have not, in turns.
+func BenchmarkFirstTransaction(b *testing.B) {
+	const rounds, batch = 15, 32
+	p := newPlane(b, Config{})
+	p.agent("agent", rounds*batch*2)
+	p.backlog(rounds*batch*2, 10, 1)
+	for range b.N {
+		took := map[bool][]float64{}
+		for i := range 2 * rounds {
+			warm := i%2 == 0
+			cfg := store.Config{App: p.database.App, Direct: p.database.Direct, Cluster: p.backend.Self().Cluster, Name: "first"}
+			if warm {
+				cfg.Warm = Statements()
+			}
+			st, err := store.Open(b.Context(), cfg)
+			require.NoError(b, err)
+			s := New(Config{Store: st, BatchSize: batch})
+			<-time.After(time.Second) // its sessions are opened in the background
+			p.exec(`UPDATE forge.agents SET last_seen = coordination.clock()`)
+			g := p.lead()
+			began := time.Now()
+			_, err = s.Recover(b.Context(), g)
+			require.NoError(b, err)
+			n, err := s.LeaseBatch(b.Context(), g)
+			took[warm] = append(took[warm], 1000*time.Since(began).Seconds())
+			require.NoError(b, err)
+			require.Equal(b, batch, n, "round %d", i)
+			st.Close()
+		}
+		slices.Sort(took[true])
+		slices.Sort(took[false])
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(took[false][rounds/2], "ms-cold")
+		b.ReportMetric(took[true][rounds/2], "ms-warm")
+		b.ReportMetric(took[true][rounds/2]/took[false][rounds/2], "warm/cold")
+	}
 }

@@ -101,30 +101,48 @@ func (s *Scheduler) Reconcile(ctx context.Context, g cluster.RoleGuard) (string,
 // Whose turn it is and the first window of the queue are read with it, so that
 // the first batch is planned when it returns (§84).
 func (s *Scheduler) Recover(ctx context.Context, g cluster.RoleGuard) (Scan, error) {
-	var found Scan
-	var restamped, voided int64
 	l := s.ledgerOf(g)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var history turns
-	var w window
-	var next place
-	err := s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) {
-		advance(b, 0, &found.Outage)
-		b.Queue(voidSQL(awaitHeld)).Exec(affected(&voided))
-		b.Queue(restampSQL(awaitHeld)).Exec(affected(&restamped))
-		b.Queue(scanSQL, s.cfg.AgentTTL, int64(scanned), int64(classesRead)).QueryRow(func(row pgx.Row) error {
-			return row.Scan(&found.Eligible, &found.More, &found.Active, &found.Reserved, &found.Orders, &found.Agents)
-		})
-		s.queueReady(b)
-		queueTurns(b, &history)
-		s.queueWindow(b, place{}, &w, &next)
-	})
-	if err != nil {
+	var r recovery
+	if err := s.cfg.Store.Fenced(ctx, g, func(b *pgx.Batch) { s.queueRecovery(b, &r) }); err != nil {
 		return Scan{}, fmt.Errorf("reconcile: %w", err)
 	}
-	l.turns, l.known, l.from = history, true, next
-	l.picks = plan(w, history, s.cfg.BatchSize)
-	found.Restamp, found.Void = int(restamped), int(voided)
-	return found, nil
+	l.turns, l.known, l.from = r.turns, true, r.next
+	l.picks = plan(r.window, r.turns, s.cfg.BatchSize)
+	r.found.Restamp, r.found.Void = int(r.restamped), int(r.voided)
+	return r.found, nil
+}
+
+// recovery is what the transaction of Recover reads and writes.
+type recovery struct {
+	found             Scan
+	restamped, voided int64
+	turns             turns
+	window            window
+	next              place
+}
+
+func (s *Scheduler) queueRecovery(b *pgx.Batch, r *recovery) {
+	advance(b, 0, &r.found.Outage)
+	b.Queue(voidSQL(awaitHeld)).Exec(affected(&r.voided))
+	b.Queue(restampSQL(awaitHeld)).Exec(affected(&r.restamped))
+	b.Queue(scanSQL, s.cfg.AgentTTL, int64(scanned), int64(classesRead)).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&r.found.Eligible, &r.found.More, &r.found.Active, &r.found.Reserved, &r.found.Orders, &r.found.Agents)
+	})
+	s.queueReady(b)
+	queueTurns(b, &r.turns)
+	s.queueWindow(b, place{}, &r.window, &r.next)
+}
+
+// Statements are those from the first one of an epoch to its first lease, for
+// sessions that are to know them before they are needed (store.Config.Warm).
+func Statements() (sql []string) {
+	s, b := New(Config{}), &pgx.Batch{}
+	s.queueRecovery(b, &recovery{})
+	s.queueLeases(b, nil, nil, nil)
+	for _, q := range b.QueuedQueries {
+		sql = append(sql, q.SQL)
+	}
+	return sql
 }

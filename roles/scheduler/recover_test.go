@@ -6,10 +6,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/roles/runner"
 )
+
+// TestStatementsArePlanned: a warmed session knows each statement of the first
+// transaction and of the first batch, in the schema as it is, as the user that runs them.
+func TestStatementsArePlanned(t *testing.T) {
+	p := newPlane(t, Config{})
+	c, err := pgx.Connect(t.Context(), p.database.App)
+	require.NoError(t, err)
+	defer c.Close(t.Context())
+	require.Contains(t, Statements(), leaseSQL)
+	require.Contains(t, Statements(), scanSQL)
+	for _, sql := range Statements() {
+		_, err := c.Prepare(t.Context(), "", sql)
+		require.NoError(t, err, sql)
+	}
+}
 
 // TestRecoveryScan shows that a new leader looks at everything it will work on (§85, §249).
 func TestRecoveryScan(t *testing.T) {

@@ -33,9 +33,10 @@ const (
 
 var errReadOnlyServer = errors.New("the server is read-only")
 
-// pool prepares a pool of at most size sessions and keeps idle of them open, so
-// that a role which comes to this node does not begin by connecting.
-func (s *Store) pool(ctx context.Context, kind, dsn string, size, idle int) (*pgxpool.Pool, error) {
+// pool prepares a pool of at most size sessions, each admitted once, and keeps
+// idle of them open, so that a role which comes to this node does not begin by
+// connecting.
+func (s *Store) pool(ctx context.Context, kind, dsn string, size, idle int, admit func(context.Context, *pgx.Conn) error) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, ErrDSN.Wrap(err, "the %s DSN cannot be read", kind)
@@ -67,7 +68,7 @@ func (s *Store) pool(ctx context.Context, kind, dsn string, size, idle int) (*pg
 	// With several hosts in the DSN this is what finds the writable one; with
 	// one it keeps a demoted server's sessions out of the pool.
 	cfg.ConnConfig.ValidateConnect = writable
-	cfg.AfterConnect = s.admit
+	cfg.AfterConnect = admit
 	p, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%s pool: %w", kind, err)
@@ -115,6 +116,13 @@ func (s *Store) admit(ctx context.Context, c *pgx.Conn) error {
 		return s.rejectPooler(ctx, c)
 	}
 	return nil
+}
+
+func (s *Store) admitWarm(ctx context.Context, c *pgx.Conn) error {
+	if err := s.admit(ctx, c); err != nil {
+		return err
+	}
+	return s.warm(ctx, c)
 }
 
 // rejectPooler decides about a session whose backend id is not the one that the

@@ -28,6 +28,10 @@ type Config struct {
 	MaxConns    int // connections for unfenced work; 0 = 8
 	FencedConns int // connections for fenced writes; 0 = 4: few with large batches beat many
 
+	// Warm are the statements that a role which comes to this node begins with;
+	// each session for fenced writes has planned them before it is used.
+	Warm []string
+
 	Timeout       time.Duration // bounds every call whose context has no earlier deadline; 0 = 5 s
 	ProbeInterval time.Duration // how often writability is probed; 0 = 1 s
 
@@ -79,14 +83,14 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s := &Store{cfg: cfg}
 	var err error
-	if s.app, err = s.pool(ctx, "app", cfg.App, cfg.MaxConns, 1); err != nil {
+	if s.app, err = s.pool(ctx, "app", cfg.App, cfg.MaxConns, 1, s.admit); err != nil {
 		return nil, err
 	}
-	if s.fenced, err = s.pool(ctx, "fenced", cfg.App, cfg.FencedConns, min(2, cfg.FencedConns)); err != nil {
+	if s.fenced, err = s.pool(ctx, "fenced", cfg.App, cfg.FencedConns, min(2, cfg.FencedConns), s.admitWarm); err != nil {
 		s.app.Close()
 		return nil, err
 	}
-	if s.reserved, err = s.pool(ctx, "reserved", cfg.Direct, reservedConns, 1); err != nil {
+	if s.reserved, err = s.pool(ctx, "reserved", cfg.Direct, reservedConns, 1, s.admit); err != nil {
 		s.app.Close()
 		s.fenced.Close()
 		return nil, err

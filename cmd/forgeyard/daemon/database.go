@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/roles/scheduler"
 	"github.com/forgeyard/forgeyard/roles/store"
 )
 
@@ -34,6 +35,7 @@ func (d *Daemon) openDatabase(ctx context.Context) error {
 	d.store, err = store.Open(ctx, store.Config{
 		Owner: dsn[0], App: dsn[1], Direct: dsn[2],
 		Cluster: d.self.Cluster, Name: d.self.Name, Logger: d.log, Now: d.out.Now, Observe: d.figures.fenced,
+		Warm: scheduler.Statements(),
 	})
 	if err != nil {
 		return err
