@@ -78,6 +78,22 @@ func TestLeaderWaitsUntilItIsAnnounced(t *testing.T) {
 	}, &probe{role: role})
 }
 
+// Who is never announced keeps the office from nobody.
+func TestLeaderThatIsNeverAnnouncedStepsDown(t *testing.T) {
+	bubble(t, planWith(grantHere), func(t *testing.T, h *host) {
+		m, _ := h.backend.view().Member(member(1).Node)
+		h.backend.commit(fsm.UpdateMember{
+			Node: m.Node, ExpectedIncarnation: m.Incarnation, Incarnation: member(2).Incarnation, Name: m.Name, Endpoint: m.Endpoint, Agents: m.Agents, Protocol: m.Protocol, Build: m.Build,
+		})
+		h.backend.lead()
+		h.settle(announceBound)
+		require.Empty(t, h.backend.steppedDown())
+		h.settle(2 * time.Second)
+		require.Len(t, h.backend.steppedDown(), 1)
+		require.Empty(t, h.backend.proposed())
+	}, &probe{role: role})
+}
+
 // A refusal wakes the leader too: it rests before it proposes again.
 func TestLeaderRestsAfterARefusal(t *testing.T) {
 	bubble(t, planWith(grantHere), func(t *testing.T, h *host) {

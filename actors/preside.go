@@ -4,14 +4,20 @@ package actors
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/fsm"
 )
 
-// refusedRest is the least time between a proposal that failed and the next.
+// refusedRest is the least time between a proposal that failed, for whatever reason, and the next.
 const refusedRest = 50 * time.Millisecond
+
+// announceBound is how long a leader waits for its own process to be announced:
+// two attempts that hang to their end. Who cannot be announced, as a build that
+// the cluster has outgrown, must not keep the office from those who can.
+const announceBound = 2*cluster.DefaultRequestTimeout + time.Second
 
 // preside leads the term until it ends.
 func (l *lead) preside() error {
@@ -49,6 +55,7 @@ func (l *lead) preside() error {
 // is applied once; a view that moved on needs another proposal.
 func (l *lead) inaugurate() bool {
 	var p fsm.Proposal
+	began := l.sys.cfg.Now()
 	for l.leading() {
 		view := l.sys.cfg.Backend.View()
 		if l.inOffice(view) {
@@ -57,6 +64,10 @@ func (l *lead) inaugurate() bool {
 		}
 		if m, member := view.Member(l.sys.self.Node); member && m.Incarnation != l.sys.self.Incarnation {
 			// Elected before this process was announced: its epoch would be refused until then.
+			if waited := l.sys.cfg.Now().Sub(began); waited > announceBound {
+				l.sys.stepDown(fmt.Sprintf("the members do not show this process %s after its election", waited.Round(time.Second)))
+				began = l.sys.cfg.Now()
+			}
 			if !l.wait(0, l.sys.cfg.Tick) {
 				return false
 			}

@@ -25,7 +25,7 @@ type AuditRecord struct {
 	Epoch                                  fsm.Epoch
 }
 
-// Audit writes audit records to PostgreSQL (§133).
+// Audit writes audit records to PostgreSQL (§133). Each text is cut after 1024 bytes.
 type Audit interface {
 	Record(ctx context.Context, r AuditRecord) error
 }

@@ -2,7 +2,11 @@
 
 package cluster
 
-import "github.com/forgeyard/forgeyard/fsm"
+import (
+	"errors"
+
+	"github.com/forgeyard/forgeyard/fsm"
+)
 
 // rejected gives each rejection its kind and code. A rejection is final for the
 // proposal as it stands: the outcome is known and nothing changed.
@@ -21,6 +25,23 @@ var rejected = map[fsm.RejectCode]Error{
 	fsm.RejectBound:         {Kind: MembershipConflict, Code: "FY-CMD-008", Hint: "remove members that are gone"},
 	fsm.RejectAbandoned:     {Kind: MembershipConflict, Code: "FY-CMD-010", Hint: "take it over and inspect what it did; it is not known whether it finished"},
 	fsm.RejectUnsupported:   {Kind: IncompatibleVersion, Code: "FY-CMD-009", Hint: "upgrade every voter first"},
+}
+
+// Rejected reports whether err is a refusal of the state machine, with which the
+// proposal's outcome is known. Nothing else that is of the same kind is: a
+// transport refuses strangers and older builds, too. A code that this build does
+// not know is none.
+func Rejected(err error) bool {
+	var e *Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	for _, r := range rejected {
+		if r.Code == e.Code {
+			return true
+		}
+	}
+	return false
 }
 
 // FromRejection turns a rejection of the state machine into a coordination error.

@@ -125,7 +125,7 @@ type Postgres struct {
 // CAS is where bytes are kept: sources, logs, artifacts. All daemons share one; without it jobs run, but
 // nothing of their output is kept beyond its tail.
 type CAS struct {
-	URL   string        `ron:"url" doc:"content store that all daemons share: file:///directory or s3://bucket/prefix?endpoint=host"`
+	URL   string        `ron:"url" doc:"content store that all daemons share: file:///directory or s3://bucket/dir?endpoint=host:port"`
 	Grace time.Duration `ron:"grace" doc:"how long bytes that nothing names are kept, at least 2h"`
 	Every time.Duration `ron:"every" doc:"pause between two collections of them"`
 }

@@ -58,9 +58,9 @@ func (s ClusterStatus) RoleList() RoleList {
 
 func rank(r RoleRow) int {
 	switch {
-	case r.Owned == No && !r.unregistered:
+	case r.Owned == No && !r.Unregistered:
 		return 0
-	case r.Active != Yes && !r.unregistered:
+	case r.Active != Yes && !r.Unregistered:
 		return 1
 	case r.Active == Yes:
 		return 2
@@ -117,7 +117,7 @@ func postgres(rows []MemberRow) PostgresStatus {
 func countRoles(rows []RoleRow) RoleCounts {
 	var c RoleCounts
 	for _, r := range rows {
-		if r.unregistered {
+		if r.Unregistered {
 			continue
 		}
 		c.Runnable++
@@ -168,7 +168,7 @@ func (s *ClusterStatus) conclude(in Input, quorumWhy []string) {
 func (s *ClusterStatus) shortcomings() []string {
 	var out []string
 	for _, r := range s.RoleRows {
-		if !r.unregistered && r.Active != Yes {
+		if !r.Unregistered && r.Active != Yes {
 			out = append(out, fmt.Sprintf("%s is not known to be active: %s", r.Role, r.Why))
 		}
 	}

@@ -346,7 +346,7 @@ func TestRoleThatNobodyRegistersIsNoFault(t *testing.T) {
 	s := Build(fleet(3, 1))
 	require.Equal(t, RoleCounts{Active: 2, Runnable: 2}, s.Roles)
 	require.Equal(t, "no reachable node registers this role", s.RoleRows[3].Why)
-	require.False(t, s.RoleRows[3].Offered())
+	require.True(t, s.RoleRows[3].Unregistered)
 	require.Equal(t, Healthy, s.Headline)
 }
 

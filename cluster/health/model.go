@@ -3,7 +3,6 @@
 package health
 
 import (
-	"strings"
 	"time"
 
 	"github.com/forgeyard/forgeyard/fsm"
@@ -172,16 +171,9 @@ type RoleRow struct {
 	Why         string            `json:"why"`
 	LastRelease *fsm.Release      `json:"last_release"`
 	Backoff     []BackoffRow      `json:"backoff"`
-
-	unregistered bool // no node that reports can run it, and it was never granted
+	// Unregistered: no node that reports can run it, and it was never granted.
+	Unregistered bool `json:"unregistered"`
 }
-
-// whyUnregistered is the Why of a role that no node that reports can run and that was never granted.
-const whyUnregistered = "no reachable node registers this role"
-
-// Offered reports whether some member can run the role or had it. It also holds
-// for a row that was decoded, of which Why is all that tells.
-func (r RoleRow) Offered() bool { return !strings.HasPrefix(r.Why, whyUnregistered) }
 
 // BackoffRow is a node that does not get the role for a while.
 type BackoffRow struct {

@@ -139,8 +139,8 @@ func (row *RoleRow) vacant(in Input) {
 	case row.LastRelease != nil && row.LastRelease.Epoch == row.Epoch:
 		row.Why = fmt.Sprintf("%s: %s", row.LastRelease.Code, row.LastRelease.Reason)
 	case !registered(in, row.Role):
-		row.unregistered = true
-		row.Why = whyUnregistered
+		row.Unregistered = true
+		row.Why = "no reachable node registers this role"
 	default:
 		row.Why = "not assigned yet"
 	}

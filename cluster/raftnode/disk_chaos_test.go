@@ -87,13 +87,7 @@ func TestChaosDiskFails(t *testing.T) {
 	for name, c := range diskCases {
 		t.Run(name, func(t *testing.T) {
 			for range positions {
-				skip := 0
-				if strings.HasPrefix(name, "log") || strings.HasPrefix(name, "tail") {
-					skip = rng.IntN(200)
-				} else if strings.HasPrefix(name, "snapshot") {
-					skip = rng.IntN(3)
-				}
-				c.run(t, skip)
+				c.run(t, rng.IntN(c.spread+1))
 			}
 			keep(t, name, positions, positions)
 		})

@@ -18,16 +18,15 @@ func TestFieldFaultReplicationSnapshotBeyond(t *testing.T) {
 }
 
 // A leader that is back on its port before anybody can be sure that it was gone is answered by the timers: each of its
-// deaths costs one leader, and nobody stands against the next one. Ten minutes of virtual time.
-func TestChaosElectionsRestartWithin50ms(t *testing.T) {
+// deaths costs one leader, and nobody stands against the next one. Ten minutes of virtual time, in which a start takes none.
+func TestChaosElectionsLeaderBackAtOnce(t *testing.T) {
 	const deaths = 50
-	split, longest := uint64(0), time.Duration(0)
+	split := uint64(0)
 	wired(t, func(t *testing.T, w *wires) {
 		for range deaths {
 			old, term, at := w.leader(), w.term(), time.Now()
 			w.kill(old)
 			old.start(w.plug(old))
-			longest = max(longest, time.Since(at))
 			next := w.leader()
 			require.Greater(t, time.Since(at), DefaultTimers().HeartbeatTimeout-110*time.Millisecond, "by the timers alone")
 			led := w.term()
@@ -37,8 +36,7 @@ func TestChaosElectionsRestartWithin50ms(t *testing.T) {
 			require.Same(t, next, w.leader())
 		}
 	})
-	require.LessOrEqual(t, longest, 50*time.Millisecond)
 	require.Less(t, split, uint64(deaths/5))
-	t.Logf("%d deaths, the port free for at most %s, %d votes split, no other term", deaths, longest, split)
-	keep(t, "leader back within 50 ms", deaths, deaths)
+	t.Logf("%d deaths, %d votes split, no other term", deaths, split)
+	keep(t, "leader back at once", deaths, deaths)
 }

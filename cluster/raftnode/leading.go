@@ -156,10 +156,13 @@ func (n *Node) StepDown(ctx context.Context, reason string) error {
 }
 
 // transfer lets the library pick the most advanced voter; it never picks one
-// without a vote. While a write to the log hangs nobody would take the request
-// up, and one that is still queued when the engine stops is never answered.
+// without a vote. While a write to the log hangs nobody takes the request up, and
+// one that is still queued when the engine stops is never answered: it is not
+// made when the hang can be seen. A write that begins to hang just after is
+// bounded by ctx here, by drainBound at Close and by the watchdog for the process.
 func (n *Node) transfer(ctx context.Context) error {
-	if n.log.logWrite.lasts(n.cfg.Now()) > n.cfg.Timers.HeartbeatTimeout || n.log.stableWrite.lasts(n.cfg.Now()) > n.cfg.Timers.HeartbeatTimeout {
+	now := n.cfg.Now()
+	if max(n.log.logWrite.lasts(now), n.log.stableWrite.lasts(now)) > n.cfg.Timers.HeartbeatTimeout {
 		return ErrStoreStalled.Wrap(nil, "leadership cannot be handed over")
 	}
 	err := n.await(ctx, func() error { return n.raft.LeadershipTransfer().Error() })

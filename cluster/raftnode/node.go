@@ -197,16 +197,26 @@ func (n *Node) shutdown() error {
 	n.cancel()
 	n.loops.Wait()
 	done := make(chan error, 1)
-	go func() { // ends with done, or with the process when the disk hangs
+	late := make(chan struct{})
+	// It outlives this call when the disk hangs, and then closes the store when the disk is back, so that
+	// another process can open it; its error is the log's.
+	go func() {
 		err := n.raft.Shutdown().Error()
 		n.calls.drain(drainBound)
 		n.store.high.raiseApplied(n.machine.current().Index)
-		done <- errors.Join(err, n.store.high.flush(), n.store.close())
+		err = errors.Join(err, n.store.high.flush(), n.store.close())
+		select {
+		case <-late:
+			n.cfg.Logger.Warn("the engine stopped at last", "error", err)
+		default:
+		}
+		done <- err
 	}()
 	select {
 	case err := <-done:
 		return err
 	case <-time.After(closeBound):
+		close(late)
 		return ErrStoreStalled.Wrap(nil, "the engine did not stop within %s", closeBound)
 	}
 }

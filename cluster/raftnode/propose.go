@@ -51,27 +51,12 @@ func (n *Node) Propose(ctx context.Context, p fsm.Proposal) (cluster.Commit, err
 // attempt: every one that is not the state machine's verdict on that request.
 func withOutcome(err error, unknown bool) error {
 	var e *cluster.Error
-	if !unknown || !errors.As(err, &e) || e.OutcomeUnknown || decided(e) {
+	if !unknown || !errors.As(err, &e) || e.OutcomeUnknown || cluster.Rejected(e) {
 		return err
 	}
 	c := *e
 	c.OutcomeUnknown = true
 	return &c
-}
-
-// decided reports whether the state machine refused the command. What ends an
-// engine, here or on the leader that was asked, says nothing of the command,
-// though two of its errors are of a kind of the state machine's.
-func decided(e *cluster.Error) bool {
-	switch e.Code {
-	case ErrSuperseded.Code, cluster.ErrNewerBuild.Code:
-		return false
-	}
-	switch e.Kind {
-	case cluster.Fenced, cluster.MembershipConflict, cluster.IncompatibleVersion, cluster.JoinRejected:
-		return true
-	}
-	return false
 }
 
 // worthRetrying: a command that only a leader may propose is dead once this node does not lead.

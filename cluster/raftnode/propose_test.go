@@ -15,15 +15,23 @@ import (
 // TestOnlyVerdictsSettleAnUnknownOutcome: after an attempt that may have been
 // committed, nothing but the state machine's own refusal makes the outcome certain.
 func TestOnlyVerdictsSettleAnUnknownOutcome(t *testing.T) {
-	refused := func(k cluster.Kind) error { return &cluster.Error{Kind: k, Code: "FY-TEST-001"} }
+	verdict := func(c fsm.RejectCode) error { return cluster.FromRejection(&fsm.Rejection{Code: c}) }
+	transported := func(k cluster.Kind, code string) error { return &cluster.Error{Kind: k, Code: code} }
 	for _, c := range []struct {
 		err     error
 		certain bool
 	}{
-		{refused(cluster.Fenced), true},
-		{refused(cluster.MembershipConflict), true},
-		{refused(cluster.IncompatibleVersion), true},
-		{refused(cluster.JoinRejected), true},
+		{verdict(fsm.RejectStaleEpoch), true},
+		{verdict(fsm.RejectHeld), true},
+		{verdict(fsm.RejectUnsupported), true},
+		{verdict(fsm.RejectRemoved), true},
+		{verdict(fsm.RejectInvalid), true},
+		// The second attempt meets a leader that does not know this node yet, or is of an older build.
+		{transported(cluster.JoinRejected, "FY-NET-012"), false},
+		{transported(cluster.IncompatibleVersion, "FY-NET-026"), false},
+		{transported(cluster.MembershipConflict, "FY-NET-010"), false},
+		{transported(cluster.Fenced, "FY-NET-011"), false},
+		{ErrMalformed, false},
 		{cluster.ErrNotLeader, false},
 		{cluster.ErrNoQuorum, false},
 		{cluster.ErrEngineClosed, false},

@@ -234,6 +234,9 @@ func newestSnapshot(snapshots *snapshotStore, c *contents) (*fsm.State, error) {
 	}
 	for _, meta := range list {
 		_, r, err := snapshots.Open(meta.ID)
+		if refusedByKernel(err) {
+			return nil, storeError(cluster.ErrStoreFailed, err, "open snapshot %s", meta.ID)
+		}
 		if err != nil {
 			damage = errors.Join(damage, fmt.Errorf("snapshot %s: %w", meta.ID, err))
 			continue
@@ -243,7 +246,10 @@ func newestSnapshot(snapshots *snapshotStore, c *contents) (*fsm.State, error) {
 			_ = r.Close()
 			return nil, cluster.ErrNewerBuild.Wrap(err, "snapshot %s cannot be read by this build", meta.ID)
 		}
-		if err = errors.Join(err, r.Close()); err != nil {
+		if err = errors.Join(err, r.Close()); refusedByKernel(err) {
+			return nil, storeError(cluster.ErrStoreFailed, err, "read snapshot %s", meta.ID)
+		}
+		if err != nil {
 			damage = errors.Join(damage, fmt.Errorf("snapshot %s: %w", meta.ID, err))
 			continue
 		}
@@ -326,7 +332,11 @@ func openBolt(path string, readOnly bool) (bolt *raftboltdb.BoltStore, err error
 func guarded(path string, f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
-		if r := recover(); r != nil {
+		switch r := recover(); r.(type) {
+		case nil:
+		case interface{ Addr() uintptr }: // the disk does not give a page of the mapped file
+			err = cluster.ErrStoreFailed.Wrap(fmt.Errorf("%v", r), "read %s", path)
+		default:
 			err = cluster.ErrStoreCorrupt.Wrap(fmt.Errorf("%v", r), "%s", path)
 		}
 	}()
@@ -344,12 +354,17 @@ func guarded(path string, f func() error) (err error) {
 // file that is missing is damage, as each is written before the one that states it.
 func storeError(otherwise *cluster.Error, err error, format string, args ...any) error {
 	var typed *cluster.Error
-	var refused syscall.Errno
-	switch {
-	case errors.As(err, &typed):
+	if errors.As(err, &typed) {
 		return err
-	case errors.As(err, &refused) && !errors.Is(err, fs.ErrNotExist):
+	}
+	if refusedByKernel(err) {
 		otherwise = cluster.ErrStoreFailed
 	}
 	return otherwise.Wrap(err, format, args...)
+}
+
+// refusedByKernel reports whether the kernel refused what was asked of it; that a file is missing is an answer.
+func refusedByKernel(err error) bool {
+	var errno syscall.Errno
+	return errors.As(err, &errno) && !errors.Is(err, fs.ErrNotExist)
 }

@@ -257,7 +257,41 @@ func TestRefusedReadIsNotDamage(t *testing.T) {
 		require.ErrorIs(t, storeError(cluster.ErrStoreCorrupt, err, "x"), cluster.ErrStoreFailed, errno)
 		require.ErrorIs(t, guarded(storeFile, func() error { return err }), cluster.ErrStoreFailed, errno)
 	}
+	for damage, want := range map[any]error{
+		pageFault{}:            cluster.ErrStoreFailed,
+		"page 7 already freed": cluster.ErrStoreCorrupt,
+	} {
+		require.ErrorIs(t, guarded(storeFile, func() error { panic(damage) }), want)
+	}
 	require.ErrorIs(t, storeError(cluster.ErrStoreCorrupt, syscall.ENOENT, "x"), cluster.ErrStoreCorrupt)
 	require.ErrorIs(t, storeError(cluster.ErrStoreCorrupt, io.ErrUnexpectedEOF, "x"), cluster.ErrStoreCorrupt)
 	require.ErrorIs(t, storeError(cluster.ErrStoreCorrupt, cluster.ErrStoreForeign, "x"), cluster.ErrStoreForeign)
+}
+
+// pageFault is what the runtime panics with when a page of a mapped file cannot be read.
+type pageFault struct{}
+
+func (pageFault) Error() string   { return "unexpected fault address" }
+func (pageFault) RuntimeError()   {}
+func (pageFault) Addr() uintptr   { return 4096 }
+
+// A newest snapshot that the disk does not give is not passed over for an older one.
+func TestUnreadableSnapshotIsRefused(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, f *fleet) {
+		m := f.leader()
+		fill(t, m, 8, 8)
+		require.NoError(t, m.node.raft.Snapshot().Error())
+		m.close()
+		paths, err := filepath.Glob(filepath.Join(m.dir, "raft/snapshots/*/state.bin"))
+		require.NoError(t, err)
+		require.Len(t, paths, 1)
+		require.NoError(t, os.Remove(paths[0]))
+		require.NoError(t, os.Mkdir(paths[0], 0o700)) // reading it is refused: it is a directory
+		cfg := m.config()
+		require.NoError(t, cfg.setDefaults())
+		_, err = openStore(cfg)
+		require.ErrorIs(t, err, cluster.ErrStoreFailed)
+		require.NotErrorIs(t, err, cluster.ErrStoreCorrupt)
+		require.NoError(t, os.Remove(paths[0]))
+	})
 }

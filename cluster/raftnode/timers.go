@@ -70,7 +70,8 @@ const (
 	settlePoll  = 5 * time.Millisecond
 	// drainBound is how long Close waits for proposals in flight.
 	drainBound = 2 * time.Second
-	// closeBound is how long Close waits for the library; a hung disk can hold it for ever.
+	// closeBound is how long Close waits after that for the library, drainBound once more and the
+	// store's last writes; a hung disk can hold them for ever.
 	closeBound = 10 * time.Second
 )
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/roles/store"
 )
 
 // phase is an attempt's place in its life. An accepted attempt whose link broke
@@ -204,5 +205,5 @@ func entryOf(what EntryKind, o Offer) Entry {
 
 // clip cuts a text to at most n bytes at a rune's border and makes it storable.
 func clip(s string, n int) string {
-	return storable([]byte(s), n)
+	return store.Text(s, n)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/forgeyard/forgeyard/cluster/access"
+	"github.com/forgeyard/forgeyard/roles/store"
 )
 
 // The request marks the jobs and then, with a new snapshot, the leases that
@@ -73,7 +74,7 @@ func CancelRun(ctx context.Context, db Database, run, job, reason string) (marke
 		var n int64
 		var found, jobs, leases int
 		err := db.Batch(ctx, func(b *pgx.Batch) {
-			b.Queue(cancelJobsSQL, run, job, storable([]byte(why), MaxReason)).Exec(affected(&n))
+			b.Queue(cancelJobsSQL, run, job, store.Text(why, MaxReason)).Exec(affected(&n))
 		})
 		if err == nil {
 			err = db.Batch(ctx, func(b *pgx.Batch) {

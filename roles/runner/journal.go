@@ -220,7 +220,8 @@ func (j *journal) readStarts() error {
 			return nil
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
-			return fmt.Errorf("agent journal: at byte %d: no entry is longer than %d bytes", whole, maxEntry)
+			return fmt.Errorf("agent journal: %s holds something else from byte %d on: no entry is longer than %d bytes; keep a copy and cut it there, or start with an empty --dir",
+				f.Name(), whole, maxEntry)
 		}
 		if err != nil {
 			return fmt.Errorf("agent journal: %w", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/forgeyard/forgeyard/cluster/access"
+	"github.com/forgeyard/forgeyard/roles/store"
 )
 
 // Bounds of List, in runs.
@@ -189,7 +190,7 @@ func scanLease(row pgx.Row) (job string, l Lease, err error) {
 		d := milliseconds(*took)
 		l.Duration = &d
 	}
-	l.OutputTail = storable(tail, 4*MaxTail) // a replaced byte takes three
+	l.OutputTail = store.Text(string(tail), 4*MaxTail) // a replaced byte takes three
 	return job, l, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/forgeyard/forgeyard/cluster/access"
+	"github.com/forgeyard/forgeyard/roles/store"
 )
 
 // A key belongs to the caller who sent it, by the means of which it is known
@@ -21,7 +22,7 @@ const replaySQL = `SELECT id, request_digest FROM forge.runs WHERE submitted_by 
 
 // submitter names the context's caller as runs have it.
 func submitter(ctx context.Context) string {
-	return storable([]byte(access.CallerOf(ctx).String()), MaxName)
+	return store.Text(access.CallerOf(ctx).String(), MaxName)
 }
 
 // requestDigest is the SHA-256 by which a repeated submission is recognised. The

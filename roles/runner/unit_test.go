@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/forgeyard/forgeyard/roles/store"
 )
 
 // TestEndpointDiscovery: addresses stay, names give all their addresses, what
@@ -51,7 +53,7 @@ func TestTail(t *testing.T) {
 
 func TestStorable(t *testing.T) {
 	for in, want := range map[string]string{"": "", "abc": "abc", "a\x00b": "a\uFFFDb", "a\xffb": "a\uFFFDb", "äöü": "äö", "aäöü": "aä"} {
-		require.Equal(t, want, storable([]byte(in), max(4, len(want))), "%q", in)
+		require.Equal(t, want, store.Text(in, max(4, len(want))), "%q", in)
 	}
 }
 

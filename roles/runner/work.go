@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/forgeyard/forgeyard/roles/store"
 )
 
 // said is a message and the link that brought it.
@@ -97,7 +99,7 @@ func (w *work) queueBeats(b *pgx.Batch) {
 				of.add(p.Lease, s)
 				bytes, notes = append(bytes, 0), append(notes, "")
 			}
-			of.agents[i], bytes[i], notes[i] = s.from.agent, max(bytes[i], p.Bytes), storable([]byte(p.Note), MaxNote)
+			of.agents[i], bytes[i], notes[i] = s.from.agent, max(bytes[i], p.Bytes), store.Text(p.Note, MaxNote)
 		}
 	}
 	if len(of.ids) > 0 {
@@ -122,7 +124,7 @@ func (w *work) queueCompletions(b *pgx.Batch) {
 		}
 		outcomeOf[c.Lease] = c.Outcome
 		of.add(c.Lease, s)
-		outcomes, reasons = append(outcomes, string(c.Outcome)), append(reasons, storable([]byte(c.Reason), MaxReason))
+		outcomes, reasons = append(outcomes, string(c.Outcome)), append(reasons, store.Text(c.Reason, MaxReason))
 		codes, took, logs = append(codes, c.ExitCode), append(took, c.Duration.Milliseconds()), append(logs, c.LogBytes)
 		tails = append(tails, orEmpty(c.Tail))
 	}
@@ -152,7 +154,7 @@ func (w *work) queueReleases(b *pgx.Batch) {
 	for _, s := range w.batch {
 		if r := s.message.Release; r != nil {
 			of.add(r.Lease, s)
-			reasons = append(reasons, storable([]byte(r.Reason), MaxReason))
+			reasons = append(reasons, store.Text(r.Reason, MaxReason))
 		}
 	}
 	if len(of.ids) == 0 {

@@ -16,10 +16,11 @@ import (
 // is whatever a batch leases or queues, and how long until the next failed
 // attempt is to be repeated.
 const outlookSQL = `
+WITH moment AS MATERIALIZED (SELECT coordination.clock() AS now) -- one for all: a time between two would be in neither
 SELECT EXISTS (SELECT FROM forge.jobs WHERE state = 'queued') OR EXISTS (SELECT FROM forge.jobs WHERE state = 'blocked' AND unmet = 0)
-       OR EXISTS (SELECT FROM forge.jobs WHERE state = 'backoff' AND not_before <= (SELECT coordination.clock())),
-       coalesce((SELECT min(not_before) FROM forge.jobs WHERE state = 'backoff' AND not_before > (SELECT coordination.clock()))
-         - coordination.clock(), interval '1 h')`
+       OR EXISTS (SELECT FROM forge.jobs WHERE state = 'backoff' AND not_before <= (SELECT now FROM moment)),
+       coalesce((SELECT min(not_before) FROM forge.jobs WHERE state = 'backoff' AND not_before > (SELECT now FROM moment))
+         - (SELECT now FROM moment), interval '1 h')`
 
 // kept is what one round of upkeep found.
 type kept struct {

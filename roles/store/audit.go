@@ -5,7 +5,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/forgeyard/forgeyard/cluster"
@@ -16,21 +15,19 @@ type audit struct{ s *Store }
 // Audit returns the writer of audit records.
 func (s *Store) Audit() cluster.Audit { return audit{s} }
 
-// maxAuditText bounds each text of a record, in bytes.
+// maxAuditText bounds each text of a record, in bytes; what is longer is cut.
 const maxAuditText = 1024
 
 // auditable makes any text one that PostgreSQL stores. Targets and details are
 // as a caller sent them: none of his spellings may keep his act out of the record.
+// One that was cut ends with "…".
 func auditable(s string) string {
-	s = strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "\uFFFD"), "\uFFFD")
-	if len(s) <= maxAuditText {
-		return s
+	const cut = "…"
+	text := Text(s, maxAuditText+utf8.UTFMax)
+	if len(text) <= maxAuditText {
+		return text
 	}
-	end := maxAuditText
-	for !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end]
+	return Text(text, maxAuditText-len(cut)) + cut
 }
 
 // Record appends one record under the database's clock.

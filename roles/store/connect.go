@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ import (
 // slow to begin a session, has too much to do: giving up early would throw away
 // what it did, and the next attempt would make it slower still. Whoever waits
 // for the session has a deadline of his own, and the session is for the next one.
+// Of several hosts, one that is paused must not hold up those after it.
 const (
 	connectTimeout   = 3 * time.Second
 	beginTimeout     = 10 * time.Second
@@ -45,8 +47,11 @@ func (s *Store) pool(ctx context.Context, kind, dsn string, size, idle int, admi
 	cfg.MaxConnLifetime, cfg.MaxConnLifetimeJitter = time.Hour, 10*time.Minute
 	cfg.MaxConnIdleTime = 10 * time.Minute
 	cfg.PingTimeout = connectTimeout
-	if cfg.ConnConfig.ConnectTimeout == 0 {
+	if cfg.ConnConfig.ConnectTimeout == 0 { // the DSN has none of its own
 		cfg.ConnConfig.ConnectTimeout = beginTimeout
+		if several(cfg.ConnConfig) {
+			cfg.ConnConfig.ConnectTimeout = connectTimeout // the next host may be the better one
+		}
 		cfg.ConnConfig.DialFunc = (&net.Dialer{Timeout: connectTimeout}).DialContext
 	}
 	for name, value := range map[string]string{
@@ -74,6 +79,11 @@ func (s *Store) pool(ctx context.Context, kind, dsn string, size, idle int, admi
 		return nil, fmt.Errorf("%s pool: %w", kind, err)
 	}
 	return p, nil
+}
+
+// several reports whether the DSN names more than one host.
+func several(c *pgx.ConnConfig) bool {
+	return slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != c.Host || f.Port != c.Port })
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

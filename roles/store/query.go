@@ -42,15 +42,15 @@ func (s *Store) release(p *pgxpool.Pool, c *pgxpool.Conn, err error) {
 	c.Release()
 }
 
-// use runs f on a connection of p, within ctx and the store's deadline. What it
-// meets there tells the probe to look.
+// use is lend, and what it meets there tells the probe to look.
 func (s *Store) use(ctx context.Context, p *pgxpool.Pool, f func(context.Context, *pgx.Conn) error) error {
 	err := s.lend(ctx, p, f)
 	s.doubt(err)
 	return explain(err)
 }
 
-// lend is use for the probe, whose own failure must not make it look again.
+// lend runs f on a connection of p, within ctx and the store's deadline. The
+// probe calls it alone: its own failure must not make it look again.
 func (s *Store) lend(ctx context.Context, p *pgxpool.Pool, f func(context.Context, *pgx.Conn) error) error {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()

@@ -71,19 +71,31 @@ func (f *Fleet) WaitLeases(ctx context.Context, count int) error {
 }
 
 func (f *Fleet) waitCount(ctx context.Context, what, sql string, want int) error {
-	for have := 0; ; {
+	have, err := f.watchCount(ctx, sql, func(n int) bool { return n >= want })
+	switch {
+	case err != nil && have < 0:
+		return fmt.Errorf("%s could not be counted: %w", what, err)
+	case err != nil:
+		return fmt.Errorf("%d of %d %s: %w", have, want, what, err)
+	}
+	return nil
+}
+
+// watchCount asks for a count until it is enough, and returns the last one; -1 when none could be read.
+func (f *Fleet) watchCount(ctx context.Context, sql string, enough func(int) bool) (last int, err error) {
+	for last = -1; ; {
 		var now int
 		switch err := f.Query(ctx, sql, nil, &now); {
-		case err == nil && now >= want:
-			return nil
+		case err == nil && enough(now):
+			return now, nil
 		case err == nil:
-			have = now
+			last = now
 		case ctx.Err() == nil:
-			return err
+			return last, err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%d of %d %s: %w", have, want, what, ctx.Err())
+			return last, ctx.Err()
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -128,23 +127,12 @@ func countStarts(file string, into map[attempt]int) error {
 
 // WaitTerminal returns once every submitted job is terminal.
 func (f *Fleet) WaitTerminal(ctx context.Context) error {
-	for open := -1; ; { // -1: not known
-		var now int
-		switch err := f.Query(ctx, `SELECT count(*) FROM forge.jobs WHERE finished_at IS NULL`, nil, &now); {
-		case err == nil && now == 0:
-			return nil
-		case err == nil:
-			open = now
-		case ctx.Err() == nil:
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			if open < 0 {
-				return fmt.Errorf("how many jobs are open could not be read: %w", ctx.Err())
-			}
-			return fmt.Errorf("%d jobs are still open: %w", open, ctx.Err())
-		case <-time.After(50 * time.Millisecond):
-		}
+	open, err := f.watchCount(ctx, `SELECT count(*) FROM forge.jobs WHERE finished_at IS NULL`, func(n int) bool { return n == 0 })
+	switch {
+	case err != nil && open < 0:
+		return fmt.Errorf("how many jobs are open could not be read: %w", err)
+	case err != nil:
+		return fmt.Errorf("%d jobs are still open: %w", open, err)
 	}
+	return nil
 }

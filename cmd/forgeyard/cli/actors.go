@@ -79,7 +79,7 @@ func (a *app) elsewhere(ctx context.Context, f actors.Forest) []string {
 // addressOf says what to write for a member: the fleet does not tell where its members serve the API.
 func (a *app) addressOf(member string) string {
 	if all := a.endpointNames(); len(all) > 1 {
-		return "with one of " + strings.Join(all, ", ")
+		return "ADDRESS, one of " + strings.Join(all, ", ")
 	}
 	return "ADDRESS, the API or admin socket of " + member
 }

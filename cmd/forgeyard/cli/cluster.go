@@ -229,7 +229,7 @@ func (p *painter) members(rows []health.MemberRow, told []string) {
 		return
 	}
 	for _, m := range rows {
-		if m.Reason != "" && !slices.ContainsFunc(told, func(r string) bool { return strings.Contains(r, m.Reason) }) {
+		if m.Reason != "" && !slices.ContainsFunc(told, func(r string) bool { return strings.Contains(r, m.Name+" is ") && strings.Contains(r, m.Reason) }) {
 			p.hanging(2, "%s: %s", m.Name, m.Reason)
 		}
 	}
@@ -273,7 +273,7 @@ func (a *app) rolesCommand() *cobra.Command {
 // offer parts the roles that some member can run from the names of those that none can.
 func offer(rows []health.RoleRow) (offered []health.RoleRow, others []string) {
 	for _, r := range rows {
-		if r.Offered() {
+		if !r.Unregistered {
 			offered = append(offered, r)
 		} else {
 			others = append(others, r.Role.String())

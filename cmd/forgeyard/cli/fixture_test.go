@@ -121,7 +121,7 @@ func roleRows() []health.RoleRow {
 			Backoff:     []health.BackoffRow{{Node: id(2), Name: "node-b", Failures: 2, LeftMS: 3100}}},
 		{Role: fsm.SchedulerLeader, Owner: id(1), OwnerName: "node-a", Incarnation: fsm.IncarnationID{1, 15: 9}, Epoch: 42,
 			Owned: health.Yes, Fenced: health.Yes, Active: health.Yes, Why: "the leader runs it"},
-		{Role: fsm.DeploymentCoordinator, Owned: health.No, Fenced: health.No, Active: health.No, Why: "no reachable node registers this role"},
+		{Role: fsm.DeploymentCoordinator, Owned: health.No, Fenced: health.No, Active: health.No, Why: "no reachable node registers this role", Unregistered: true},
 	}
 }
 

@@ -66,7 +66,7 @@ func TestUnreachableMemberKeepsItsFacts(t *testing.T) {
 func TestRolesThatNobodyOffers(t *testing.T) {
 	s := healthy()
 	for i := range s.RoleRows {
-		s.RoleRows[i].Why = "no reachable node registers this role"
+		s.RoleRows[i].Unregistered = true
 	}
 	endpoint := fleet{"GET /v1/cluster/status": s, "GET /v1/cluster/roles": health.RoleList{Header: header("RoleList"), Headline: health.Healthy, Roles: s.RoleRows}}.serve(t)
 	require.NotContains(t, invoke(t, []string{endpoint}, nil, "cluster", "status").out.String(), "Coordinator")

@@ -134,14 +134,10 @@ func (a *app) wait(ctx context.Context, d runner.RunDocument) error {
 
 // endOf is nil for a run that succeeded.
 func endOf(d runner.RunDocument) error {
-	c := d.Counts
-	switch d.State {
-	case runner.RunSucceeded:
+	if d.State == runner.RunSucceeded {
 		return nil
-	case runner.RunCancelled:
-		return &runFailed{message: fmt.Sprintf("run %s was cancelled: %d of %d jobs did not succeed", d.ID, c.Total()-c.Succeeded, c.Total())}
 	}
-	return &runFailed{message: fmt.Sprintf("run %s failed: %d of %d jobs did not succeed", d.ID, c.Total()-c.Succeeded, c.Total())}
+	return &runFailed{message: ended(d)}
 }
 
 // ended is a run's end in one sentence: for how long it went, and what its jobs came to.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/forgeyard/forgeyard/testkit/fleet"
 )
@@ -59,6 +60,8 @@ func printPlaces(out io.Writer, f *fleet.Fleet, exe string) {
 
 // printBanner tells what to try, with the leader and a follower of the moment.
 func printBanner(ctx context.Context, out io.Writer, f *fleet.Fleet) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second) // a fleet without a leader has a banner all the same
+	defer cancel()
 	nodes := f.Nodes()
 	leader, follower := nodes[0].Name, nodes[len(nodes)-1].Name
 	if n, err := f.Leader(ctx); err == nil && n.Name != leader {

@@ -23,7 +23,7 @@ func FuzzHost(f *testing.F) {
 	for name, h := range map[string]string{
 		"localhost": "localhost:7480", "IPv4": "127.0.0.1:7480", "IPv6": "[::1]:7480", "own": "10.0.0.1:7480", "configured": "Yard.example", "foreign": "evil.example:7480",
 		"all of loopback": "127.9.9.9", "IPv4 in IPv6": "[::ffff:127.0.0.1]:1", "a user": "localhost@evil.example", "a dot last": "localhost.", "a suffix": "localhost.evil.example",
-		"octal": "0177.0.0.1", "short": "127.1", "a number": "2130706433", "any": "0.0.0.0", "brackets": "[localhost]:80", "unbalanced": "]localhost[", "half a bracket": "]localhost", "half an address": "[::1", "a path": "localhost/evil.example", "nothing": "", "NUL": "localhost\x00.evil.example", "zone": "[::1%25eth0]:80",
+		"octal": "0177.0.0.1", "short": "127.1", "a number": "2130706433", "any": "0.0.0.0", "brackets": "[localhost]:80", "unbalanced": "]localhost[", "half a bracket": "]localhost", "a user without a host": "localhost:@", "half an address": "[::1", "a path": "localhost/evil.example", "nothing": "", "NUL": "localhost\x00.evil.example", "zone": "[::1%25eth0]:80",
 	} {
 		corpus.Add(f, name, h)
 	}

@@ -100,9 +100,12 @@ func headerSize(r *http.Request) int {
 // ownName reports whether the Host header means this machine: a loopback
 // address, the address at which the connection arrived, or a configured name.
 func (s *Server) ownName(r *http.Request) bool {
-	host, _, err := net.SplitHostPort(r.Host)
+	host, port, err := net.SplitHostPort(r.Host)
 	if err != nil {
 		host = r.Host
+	}
+	if strings.Trim(port, "0123456789") != "" {
+		return false
 	}
 	address := host
 	if inner, ok := strings.CutPrefix(host, "["); ok { // only an address has brackets, and both
