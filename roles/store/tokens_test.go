@@ -83,7 +83,8 @@ func TestAuditOfAnyText(t *testing.T) {
 	s := open(t, db)
 	for sent, kept := range map[string]string{
 		"node-\x00": "node-\uFFFD", "\xff\xfe": "\uFFFD", "": "",
-		strings.Repeat("a", 5000): strings.Repeat("a", 1024), "a" + strings.Repeat("\u00e9", 5000): "a" + strings.Repeat("\u00e9", 511),
+		strings.Repeat("a", 1024): strings.Repeat("a", 1024), strings.Repeat("a", 5000): strings.Repeat("a", 1021) + "…",
+		strings.Repeat("\u00e9", 5000): strings.Repeat("\u00e9", 510) + "…", strings.Repeat("a", 1025): strings.Repeat("a", 1021) + "…",
 	} {
 		r := cluster.AuditRecord{Actor: "admin", Action: "promote", Target: sent, Outcome: "refused", Detail: sent, Node: cluster.NewNodeID(), Epoch: 7}
 		require.NoError(t, s.Audit().Record(t.Context(), r), "%.20q", sent)
