@@ -60,10 +60,19 @@ func (f *Fault) Because(format string, args ...any) *Fault {
 	return &c
 }
 
+// Hinted returns a copy of f that says what to do now.
+func (f *Fault) Hinted(format string, args ...any) *Fault {
+	c := *f
+	c.Hint = fmt.Sprintf(format, args...)
+	return &c
+}
+
 // The faults of a request.
 var (
 	ErrBadRequest = &Fault{Status: http.StatusBadRequest, Code: "FY-API-001", Message: "the request is malformed"}
 	ErrNotFound   = &Fault{Status: http.StatusNotFound, Code: "FY-API-002", Message: "no such thing", Hint: "list what exists; names, ids and unique prefixes are accepted"}
+	ErrNoRun      = ErrNotFound.Hinted("list them with: forgeyard run list")
+	ErrNoAgent    = ErrNotFound.Hinted("list them with: forgeyard agents list")
 	ErrTooLarge   = &Fault{Status: http.StatusRequestEntityTooLarge, Code: "FY-API-003", Message: "the body is too large"}
 )
 

@@ -55,7 +55,7 @@ func handler(h *Hub, start func(context.Context, Database) (Cursor, error)) http
 	return func(w http.ResponseWriter, r *http.Request) {
 		run := r.PathValue("id")
 		if _, err := ulid.ParseStrict(run); run != "" && err != nil {
-			access.WriteError(w, access.ErrNotFound.Because("no run %.64q", run))
+			access.WriteError(w, access.ErrNoRun.Because("no run %.64q", run))
 			return
 		}
 		leave, ok := h.follow()

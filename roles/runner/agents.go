@@ -112,7 +112,7 @@ func (a *API) agentInfo(ctx context.Context, id string) (AgentInfo, error) {
 	var found []AgentInfo
 	var leases []AgentLease
 	if !validAgent(id) {
-		return AgentInfo{}, access.ErrNotFound.Because("no agent %.64q", id)
+		return AgentInfo{}, access.ErrNoAgent.Because("no agent %.64q", id)
 	}
 	err := a.cfg.Store.Batch(ctx, func(b *pgx.Batch) {
 		queueAgent(b, id, &found)
@@ -127,7 +127,7 @@ func (a *API) agentInfo(ctx context.Context, id string) (AgentInfo, error) {
 	case err != nil:
 		return AgentInfo{}, fmt.Errorf("read agent %s: %w", id, err)
 	case len(found) == 0:
-		return AgentInfo{}, access.ErrNotFound.Because("no agent %q", id)
+		return AgentInfo{}, access.ErrNoAgent.Because("no agent %q", id)
 	}
 	found[0].Leases = leases
 	return found[0], nil
@@ -186,7 +186,7 @@ func (a *API) change(act agentAct) func(http.ResponseWriter, *http.Request) erro
 		}
 		id := r.PathValue("id")
 		if !validAgent(id) {
-			return access.ErrNotFound.Because("no agent %.64q", id)
+			return access.ErrNoAgent.Because("no agent %.64q", id)
 		}
 		if len(req.Reason) > MaxReason || name("reason", "x"+req.Reason) != nil && req.Reason != "" {
 			return access.ErrBadRequest.Because("reason: it is longer than %d bytes or not printable", MaxReason)
@@ -197,7 +197,7 @@ func (a *API) change(act agentAct) func(http.ResponseWriter, *http.Request) erro
 		case err != nil:
 			err = fmt.Errorf("%s %s: %w", act.action, id, err)
 		case n == 0:
-			err = access.ErrNotFound.Because("no agent %q", id)
+			err = access.ErrNoAgent.Because("no agent %q", id)
 		}
 		a.audit(r.Context(), act.action, id, req.Reason, err)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgeyard/forgeyard/cluster/access"
 	"github.com/forgeyard/forgeyard/roles/runner"
 )
 
@@ -97,4 +98,27 @@ func TestCancelOverHTTP(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, status)
 	status, _ = d.call("POST", "/v1/runs/01ARZ3NDEKTSV4RRFFQ69G5FAV/cancel", nil, nil)
 	require.Equal(t, http.StatusNotFound, status)
+}
+
+// What does not exist is answered with the command that lists what does.
+func TestNotFoundNamesTheList(t *testing.T) {
+	d := newDepot(t)
+	run := d.submit(runner.JobSpec{Name: "a"})
+	const none = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+	for request, want := range map[string]string{
+		"GET /v1/runs/" + none:                         "forgeyard run list",
+		"GET /v1/runs/x":                               "forgeyard run list",
+		"POST /v1/runs/" + none + "/cancel":            "forgeyard run list",
+		"GET /v1/runs/" + none + "/artifacts":          "forgeyard run list",
+		"GET /v1/runs/" + run + "/jobs/b/logs":         "forgeyard run show " + run,
+		"GET /v1/runs/" + run + "/jobs/a/artifacts/of": "forgeyard run artifacts " + run,
+		"GET /v1/agents/nobody":                        "forgeyard agents list",
+		"POST /v1/agents/nobody/drain":                 "forgeyard agents list",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		var doc access.Document
+		status, _ := d.call(method, path, nil, &doc)
+		require.Equal(t, http.StatusNotFound, status, request)
+		require.Contains(t, doc.Error.Hint, want, request)
+	}
 }

@@ -87,7 +87,7 @@ func contentDigest(field string) (artifact.Digest, error) {
 func (a *API) artifacts(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
 	if _, err := ulid.ParseStrict(id); err != nil {
-		return access.ErrNotFound.Because("no run %.64q", id)
+		return access.ErrNoRun.Because("no run %.64q", id)
 	}
 	doc := ArtifactListDocument{APIVersion: apiVersion, Kind: "ArtifactList", Artifacts: []Artifact{}}
 	var known bool
@@ -108,7 +108,7 @@ func (a *API) artifacts(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return fmt.Errorf("list artifacts of run %s: %w", id, err)
 	case !known:
-		return access.ErrNotFound.Because("no run %q", id)
+		return access.ErrNoRun.Because("no run %q", id)
 	}
 	access.WriteJSON(w, http.StatusOK, doc)
 	return nil
@@ -135,7 +135,7 @@ func (a *API) download(w http.ResponseWriter, r *http.Request) error {
 		b.Queue(artifactSQL, id, job, what).QueryRow(func(row pgx.Row) error { return row.Scan(&raw, &size) })
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return access.ErrNotFound.Because("job %q of run %s has left no artifact %q", job, id, what)
+		return access.ErrNotFound.Hinted("list what it has left: forgeyard run artifacts %s", id).Because("job %q of run %s has left no artifact %q", job, id, what)
 	}
 	if err != nil {
 		return fmt.Errorf("read an artifact of run %s: %w", id, err)

@@ -58,10 +58,10 @@ const (
 // access.ErrNotFound, access.ErrBadRequest, and the database's.
 func CancelRun(ctx context.Context, db Database, run, job, reason string) (marked int, err error) {
 	if _, err := ulid.ParseStrict(run); err != nil {
-		return 0, access.ErrNotFound.Because("no run %.64q", run)
+		return 0, access.ErrNoRun.Because("no run %.64q", run)
 	}
 	if job != "" && name("job", job) != nil {
-		return 0, access.ErrNotFound.Because("run %s has no job %.140q", run, job)
+		return 0, noJob(run, "run %s has no job %.140q", run, job)
 	}
 	if len(reason) > MaxReason {
 		return 0, access.ErrBadRequest.Because("reason: %d bytes are more than %d", len(reason), MaxReason)
@@ -87,9 +87,9 @@ func CancelRun(ctx context.Context, db Database, run, job, reason string) (marke
 		case err != nil:
 			return marked, fmt.Errorf("cancel run %s: %w", run, err)
 		case found == 0 && job != "":
-			return 0, access.ErrNotFound.Because("run %s has no job %q, or there is no such run", run, job)
+			return 0, noJob(run, "run %s has no job %q, or there is no such run", run, job)
 		case found == 0:
-			return 0, access.ErrNotFound.Because("no run %q", run)
+			return 0, access.ErrNoRun.Because("no run %q", run)
 		case jobs == 0 && leases == 0:
 			return marked, nil
 		}

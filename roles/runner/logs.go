@@ -49,7 +49,7 @@ func (a *API) logPlace(ctx context.Context, run, job string, attempt int) (p log
 		b.Queue(logPlaceSQL, run, job, attempt).QueryRow(func(row pgx.Row) error { return row.Scan(&p.job, &p.lease, &p.attempt, &p.ended) })
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return p, access.ErrNotFound.Because("run %s has no job %q, or there is no such run", run, job)
+		return p, noJob(run, "run %s has no job %q, or there is no such run", run, job)
 	}
 	if err != nil {
 		return p, fmt.Errorf("read a log of run %s: %w", run, err)
@@ -91,7 +91,7 @@ func (a *API) logs(w http.ResponseWriter, r *http.Request) error {
 	follow := q.Get("follow") == "true"
 	run, job := r.PathValue("id"), r.PathValue("job")
 	if _, err := ulid.ParseStrict(run); err != nil || name("job", job) != nil {
-		return access.ErrNotFound.Because("no run %.64q", run)
+		return access.ErrNoRun.Because("no run %.64q", run)
 	}
 	if a.cfg.Logs == nil {
 		return ErrNoArtifactStore
@@ -111,7 +111,7 @@ func (a *API) logs(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	if p.lease == "" {
-		return access.ErrNotFound.Because("job %q of run %s has no attempt %d", job, run, max(1, attempt))
+		return noJob(run, "job %q of run %s has no attempt %d", job, run, max(1, attempt))
 	}
 	return a.stream(w, r, run, job, p, offset, follow)
 }

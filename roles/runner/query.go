@@ -108,7 +108,7 @@ func List(ctx context.Context, db Database, f Filter) (runs []Run, next string, 
 func Get(ctx context.Context, db Database, id string) (Run, error) {
 	// PostgreSQL would refuse a NUL or a byte that is not UTF-8, and the client would read of an internal error.
 	if _, err := ulid.ParseStrict(id); err != nil {
-		return Run{}, access.ErrNotFound.Because("no run %.64q", id)
+		return Run{}, access.ErrNoRun.Because("no run %.64q", id)
 	}
 	var run Run
 	var jobs []Job
@@ -151,7 +151,7 @@ func Get(ctx context.Context, db Database, id string) (Run, error) {
 	case err != nil:
 		return Run{}, fmt.Errorf("read run %s: %w", id, err)
 	case run.ID == "":
-		return Run{}, access.ErrNotFound.Because("no run %q", id)
+		return Run{}, access.ErrNoRun.Because("no run %q", id)
 	}
 	for i := range jobs {
 		jobs[i].Leases = leases[jobs[i].ID]
@@ -200,3 +200,8 @@ func scanArtifact(row pgx.Row) (lease string, a Artifact, err error) {
 }
 
 func milliseconds(n int64) Duration { return Duration(time.Duration(n) * time.Millisecond) }
+
+// noJob is the answer to a request for a job or an attempt that a run does not have.
+func noJob(run, format string, args ...any) error {
+	return access.ErrNotFound.Hinted("see its jobs and attempts: forgeyard run show %s", run).Because(format, args...)
+}

@@ -60,7 +60,7 @@ SELECT count(*) FROM (SELECT queue FROM q LIMIT 1000) o WHERE queue <> (SELECT q
 // access.ErrNotFound when there is no such run.
 func Why(ctx context.Context, db Database, role RoleState, run string) (WhyDocument, error) {
 	if _, err := ulid.ParseStrict(run); err != nil {
-		return WhyDocument{}, access.ErrNotFound.Because("no run %.64q", run)
+		return WhyDocument{}, access.ErrNoRun.Because("no run %.64q", run)
 	}
 	s := situation{role: role, states: map[string]string{}}
 	var at time.Time
@@ -99,7 +99,7 @@ func Why(ctx context.Context, db Database, role RoleState, run string) (WhyDocum
 	case err != nil:
 		return WhyDocument{}, fmt.Errorf("read why run %s waits: %w", run, err)
 	case !found:
-		return WhyDocument{}, access.ErrNotFound.Because("no run %q", run)
+		return WhyDocument{}, access.ErrNoRun.Because("no run %q", run)
 	}
 	return WhyDocument{
 		APIVersion: apiVersion, Kind: "Why", Run: run, At: at, Scheduler: role, Jobs: explain(s), More: max(0, open-len(s.jobs)),

@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/forgeyard/forgeyard/roles/runner"
 )
 
 func TestWrongCommandLinesSayWhatIsExpected(t *testing.T) {
@@ -41,25 +39,5 @@ func TestWantedFormat(t *testing.T) {
 		"x json": "", "x -o": "", "x -o wide": "", "submit -- y -o json": "", "": "",
 	} {
 		require.Equal(t, want, wantedFormat(strings.Fields(args)), args)
-	}
-}
-
-// What does not exist is answered with the command that lists what does.
-func TestNotFoundNamesTheList(t *testing.T) {
-	endpoint := fleet{"GET /v1/runs/" + failedRun: run(runner.RunFailed)}.serve(t)
-	for args, want := range map[string]string{
-		"run show " + waitingRun:         "forgeyard run list",
-		"run why " + waitingRun:          "forgeyard run list",
-		"run cancel " + waitingRun:       "forgeyard run list",
-		"run logs " + failedRun + " vet": "forgeyard run show " + failedRun,
-		"run artifacts " + waitingRun:    "forgeyard run list",
-		"agents show nobody":             "forgeyard agents list",
-		"agents drain nobody":            "forgeyard agents list",
-	} {
-		t.Run(args, func(t *testing.T) {
-			s := invoke(t, []string{endpoint}, nil, strings.Fields(args)...)
-			require.Equal(t, ExitFailed, s.code, s.err.String())
-			require.Contains(t, s.err.String(), want+"\n")
-		})
 	}
 }

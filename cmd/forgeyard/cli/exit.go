@@ -87,7 +87,7 @@ func explain(err error) (int, access.Problem) {
 	case errors.As(err, &run):
 		return ExitFailed, access.Problem{Code: codeRun, Kind: "RunFailed", Message: run.message}
 	case errors.As(err, &called):
-		return exitOf(called), located(called)
+		return exitOf(called), called.Problem
 	case errors.As(err, &faults):
 		p := configProblem(faults[0])
 		p.Message = faults.Error()
@@ -106,29 +106,6 @@ func explain(err error) (int, access.Problem) {
 		return ExitFailed, access.Problem{Code: request.Code, Kind: "Request", Message: request.Message, Hint: request.Hint}
 	}
 	return ExitFailed, access.Problem{Code: codeOther, Kind: "Internal", Message: err.Error()}
-}
-
-// located is a refusal whose hint names the command that lists what exists there.
-func located(e *client.Error) access.Problem {
-	p := e.Problem
-	if p.Code != access.ErrNotFound.Code {
-		return p
-	}
-	kind, rest, _ := strings.Cut(strings.TrimPrefix(e.Path, "/v1/"), "/")
-	run, below, deep := strings.Cut(rest, "/")
-	switch {
-	case kind == "runs" && deep && strings.HasPrefix(below, "artifacts/"):
-		p.Hint = "list what it has left: forgeyard run artifacts " + run
-	case kind == "runs" && deep && strings.HasPrefix(below, "jobs/"):
-		p.Hint = "see its jobs and attempts: forgeyard run show " + run
-	case kind == "runs":
-		p.Hint = "list them with: forgeyard run list"
-	case kind == "agents":
-		p.Hint = "list them with: forgeyard agents list"
-	case kind == "cluster":
-		p.Hint = "list them with: forgeyard cluster members"
-	}
-	return p
 }
 
 func configProblem(e *config.Error) access.Problem {

@@ -40,7 +40,7 @@ func (s *Server) mount(routes []access.Route, web bool) (mux *http.ServeMux, err
 		mux.Handle(pattern, s.metrics.observe(other, wrongMethod(allowed)))
 	}
 	mux.Handle("/", s.metrics.observe(other, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		access.WriteError(w, access.ErrNotFound.Because("no such path: %s", r.URL.Path))
+		access.WriteError(w, access.ErrNotFound.Hinted("this daemon may be older or newer than its caller: compare forgeyard version and forgeyard cluster members").Because("no such path: %s", r.URL.Path))
 	})))
 	return mux, nil
 }

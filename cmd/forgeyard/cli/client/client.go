@@ -41,7 +41,6 @@ const (
 // Error is a call that was refused or that failed. Status is 0 when no daemon answered.
 type Error struct {
 	Status  int
-	Path    string // that was asked for, of a refusal
 	Problem access.Problem
 	Err     error // local cause
 }
@@ -329,5 +328,5 @@ func refused(resp *http.Response, answer []byte) error {
 			Hint:    "is this a Forgeyard daemon? check --endpoint, and whether it wants https://",
 		}
 	}
-	return &Error{Status: resp.StatusCode, Path: resp.Request.URL.Path, Problem: doc.Error}
+	return &Error{Status: resp.StatusCode, Problem: doc.Error}
 }
