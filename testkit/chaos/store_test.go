@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/testkit/fleet"
 	"github.com/forgeyard/forgeyard/testkit/scenario"
@@ -29,7 +30,7 @@ const (
 )
 
 // TestChaosStore works on an S3 server that is killed FORGEYARD_CHAOS_STORE_KILLS
-// times (4), every other time together with a daemon.
+// times (4), every other time together with a daemon, once with the one that schedules.
 func TestChaosStore(t *testing.T) {
 	kills := int(number(t, "FORGEYARD_CHAOS_STORE_KILLS", 4))
 	seed := seedOf(t)
@@ -73,6 +74,11 @@ func withoutStore(t *testing.T, w *scenario.World, g *gateway, b Blow, i int) (j
 	var victim *fleet.Node
 	if i%2 == 1 {
 		victim = w.Nodes()[b.Victim%len(w.Nodes())]
+		if i == 1 { // once the scheduler's, so that two epochs have leased
+			var err error
+			victim, _, err = w.RoleOwner(ctx, fsm.SchedulerLeader, 0)
+			require.NoError(t, err)
+		}
 		require.NoError(t, victim.Kill())
 	}
 	idle, err := w.Submit(ctx, i, fleet.ShellRun(fmt.Sprintf("no-bytes-%d", i), 1, "true"))
