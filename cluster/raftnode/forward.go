@@ -4,6 +4,7 @@ package raftnode
 
 import (
 	"context"
+	"sync"
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/fsm"
@@ -25,12 +26,40 @@ type proposeReply struct {
 }
 
 func (n *Node) forward(ctx context.Context, leader fsm.NodeID, data []byte) (cluster.Commit, error) {
+	ctx, cancel := n.whileFollowing(ctx, leader)
+	defer cancel()
 	var reply proposeReply
 	if err := n.cfg.Control.Call(ctx, leader, transport.FamilyControl, methodPropose, proposeRequest{Proposal: data}, &reply); err != nil {
 		return cluster.Commit{}, CallError(err)
 	}
 	reply.Result.Replay = reply.Replay
 	return cluster.Commit{Result: reply.Result, Index: reply.Index, Term: reply.Term}, nil
+}
+
+// whileFollowing ends ctx also when another leader than this one is known: one
+// that hangs would hold the call until its deadline, while the next one could
+// have committed it. cancel waits for the watch.
+func (n *Node) whileFollowing(ctx context.Context, leader fsm.NodeID) (_ context.Context, cancel func()) {
+	ctx, end := context.WithCancel(ctx)
+	changed, unsubscribe := n.hints.Subscribe()
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for {
+			if now, known := n.leader(); known && now != leader {
+				end()
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+		}
+	})
+	return ctx, func() {
+		end()
+		watch.Wait()
+		unsubscribe()
+	}
 }
 
 func (n *Node) handlePropose(ctx context.Context, from transport.Peer, body []byte) (any, error) {

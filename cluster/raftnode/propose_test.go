@@ -71,3 +71,21 @@ func TestFailedEngineKnowsNoOutcome(t *testing.T) {
 		require.True(t, cluster.OutcomeUnknown(err), "%v", err)
 	})
 }
+
+// TestHungLeaderHoldsNoProposal: what was sent to a leader that does not answer is sent
+// to the next one as soon as there is one.
+func TestHungLeaderHoldsNoProposal(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, f *fleet) {
+		old := f.leader()
+		follower := f.others(old)[0]
+		old.connect(false)
+		began := time.Now()
+		_, err := follower.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.ReleaseRole{
+			Role: fsm.SchedulerLeader, ExpectedEpoch: 1, Node: follower.id, Incarnation: follower.node.cfg.Self.Incarnation,
+		}})
+		require.True(t, cluster.Rejected(err), "%v", err)
+		require.Less(t, time.Since(began), 6*fast.ElectionTimeout)
+		require.Less(t, time.Since(began), cluster.DefaultRequestTimeout/2)
+		old.connect(true)
+	})
+}
