@@ -3,6 +3,7 @@
 package raftnode
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/transport"
 )
 
 // TestOnlyVerdictsSettleAnUnknownOutcome: after an attempt that may have been
@@ -78,11 +80,23 @@ func TestHungLeaderHoldsNoProposal(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, f *fleet) {
 		old := f.leader()
 		follower := f.others(old)[0]
-		old.connect(false)
+		asked := make(chan struct{})
+		f.board.lines[old.id].Handle(transport.FamilyControl, methodPropose, func(ctx context.Context, _ transport.Peer, _ []byte) (any, error) {
+			close(asked)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		answer := make(chan error, 1)
 		began := time.Now()
-		_, err := follower.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.ReleaseRole{
-			Role: fsm.SchedulerLeader, ExpectedEpoch: 1, Node: follower.id, Incarnation: follower.node.cfg.Self.Incarnation,
-		}})
+		go func() {
+			_, err := follower.node.Propose(t.Context(), fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.ReleaseRole{
+				Role: fsm.SchedulerLeader, ExpectedEpoch: 1, Node: follower.id, Incarnation: follower.node.cfg.Self.Incarnation,
+			}})
+			answer <- err
+		}()
+		<-asked
+		old.connect(false)
+		err := <-answer
 		require.True(t, cluster.Rejected(err), "%v", err)
 		require.Less(t, time.Since(began), 6*fast.ElectionTimeout)
 		require.Less(t, time.Since(began), cluster.DefaultRequestTimeout/2)
