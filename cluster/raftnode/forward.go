@@ -5,6 +5,7 @@ package raftnode
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/fsm"
@@ -41,9 +42,10 @@ func (n *Node) forward(ctx context.Context, leader fsm.NodeID, data []byte) (clu
 // have committed it. cancel waits for the watch.
 func (n *Node) whileFollowing(ctx context.Context, leader fsm.NodeID) (_ context.Context, cancel func()) {
 	ctx, end := context.WithCancel(ctx)
-	changed, unsubscribe := n.hints.Subscribe()
 	var watch sync.WaitGroup
 	watch.Go(func() {
+		look := time.NewTicker(leadershipPoll) // whom a follower follows, nobody tells
+		defer look.Stop()
 		for {
 			if now, known := n.leader(); known && now != leader {
 				end()
@@ -51,14 +53,13 @@ func (n *Node) whileFollowing(ctx context.Context, leader fsm.NodeID) (_ context
 			select {
 			case <-ctx.Done():
 				return
-			case <-changed:
+			case <-look.C:
 			}
 		}
 	})
 	return ctx, func() {
 		end()
 		watch.Wait()
-		unsubscribe()
 	}
 }
 
