@@ -50,7 +50,7 @@ func FuzzShownDSN(f *testing.F) {
 		"quoted": `password='hunter 2\' x' host=h`, "escaped space": `host=h password=hunter\ 2`, "spaces": "password = hunter2 host=h",
 		"a URL inside": "host=/tmp password=a://hunter2", "in the middle of the host": "host=a://b password=hunter2", "capitals": "PASSWORD=hunter2 host=h",
 		"escaped in a URL": "postgres://u:hunter%32@h/d", "several hosts": "postgres://u:hunter2@a:1,b:2/d", "no password": "host=h", "nothing": "",
-		"a tab": "host=h\tpassword=hunter2\tuser=u", "a colon first": "postgres://:hunter2@h/d", "of a key": "host=h sslpassword=hunter2 sslmode=disable",
+		"a tab": "host=h\tpassword=hunter2\tuser=u", "a fragment": "postgres://:#hunter2@", "a number sign": "postgres://u:hunt#er2@h/d", "a colon first": "postgres://:hunter2@h/d", "of a key": "host=h sslpassword=hunter2 sslmode=disable",
 	} {
 		corpus.Add(f, name, s)
 	}

@@ -165,8 +165,8 @@ func redact(dsn string) string {
 		return keywordPassword.ReplaceAllString(dsn, "$1="+hidden)
 	}
 	u, err := url.Parse(dsn)
-	if err != nil {
-		return hidden // unreadable: show nothing of it
+	if err != nil || strings.Contains(dsn, "#") {
+		return hidden // unreadable, or not as the driver reads it, to which "#" means nothing: show nothing of it
 	}
 	if _, ok := u.User.Password(); ok {
 		u.User = url.UserPassword(u.User.Username(), hidden)
