@@ -4,7 +4,6 @@ package runner_test
 
 import (
 	"context"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -13,35 +12,14 @@ import (
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/roles/runner"
+	"github.com/forgeyard/forgeyard/roles/runner/runnertest"
 	"github.com/forgeyard/forgeyard/transport"
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
 
-// endpoint opens a loopback socket for a subject.
-func endpoint(t *testing.T, ca *pki.Authority, s pki.Subject, accept pki.Kind) *transport.Endpoint {
-	t.Helper()
-	issued, err := ca.Issue(s, pki.Validity{})
-	require.NoError(t, err)
-	id, err := issued.Identity(ca)
-	require.NoError(t, err)
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	require.NoError(t, err)
-	incarnation := cluster.NewIncarnationID()
-	e, err := transport.Listen(transport.Config{
-		Conn: conn, Identity: id, Accept: accept,
-		Hello: func() transport.Hello {
-			return transport.Hello{Cluster: s.Cluster, ID: s.ID, Incarnation: incarnation, ProtocolMin: 1, ProtocolMax: 1}
-		},
-		Admit: func(transport.Peer, transport.Family, string) error { return nil },
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = e.Close() }) // closed by the test itself where that matters
-	return e
-}
-
 // served attaches a daemon's sessions to a socket for agents.
 func (p *plane) served(ca *pki.Authority, by runner.TransferServer) *transport.Endpoint {
-	e := endpoint(p.T, ca, pki.Node(ca.Cluster(), cluster.NewNodeID()), pki.KindAgent)
+	e := runnertest.Endpoint(p.T, ca, pki.Node(ca.Cluster(), cluster.NewNodeID()), pki.KindAgent)
 	s := runner.NewSessions(runner.SessionsConfig{Store: p.store, Node: e.Addr().String(), Transfers: by, Timing: quick})
 	runner.Attach(e, s)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -60,7 +38,7 @@ func TestAgentOverQUIC(t *testing.T) {
 	require.NoError(t, err)
 	w := newWarehouse()
 	first, second := p.served(ca, w), p.served(ca, w)
-	dials := endpoint(t, ca, pki.Subject{Cluster: ca.Cluster(), Kind: pki.KindAgent, ID: "builder-1"}, "")
+	dials := runnertest.Endpoint(t, ca, pki.Subject{Cluster: ca.Cluster(), Kind: pki.KindAgent, ID: "builder-1"}, "")
 	ex := newGate()
 	a, err := runner.NewAgent(runner.AgentConfig{
 		Endpoints: []string{first.Addr().String(), second.Addr().String()}, Dialer: runner.QUIC{Endpoint: dials},

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"sync"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/roles/runner/runnertest"
-	"github.com/forgeyard/forgeyard/transport"
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
 
@@ -131,13 +129,13 @@ func (p *plane) inMemory(b *testing.B, n, slots int) (stop func()) {
 func (p *plane) overQUIC(b *testing.B, n, slots int) (stop func()) {
 	ca, err := pki.NewAuthority("", pki.AuthorityOptions{})
 	require.NoError(b, err)
-	serves := endpoint(b, ca, pki.Node(ca.Cluster(), cluster.NewNodeID()), pki.KindAgent)
+	serves := runnertest.Endpoint(b, ca, pki.Node(ca.Cluster(), cluster.NewNodeID()), pki.KindAgent)
 	runner.Attach(serves, p.sessions)
 	ctx, cancel := context.WithCancel(context.Background())
 	var daemon sync.WaitGroup
 	daemon.Go(func() { _ = p.sessions.Run(ctx) }) // nil by contract
 	quit := p.whole(b, n, slots, func(id string) (runner.Dialer, string) {
-		return runner.QUIC{Endpoint: endpoint(b, ca, pki.Subject{Cluster: ca.Cluster(), Kind: pki.KindAgent, ID: id}, "")}, serves.Addr().String()
+		return runner.QUIC{Endpoint: runnertest.Endpoint(b, ca, pki.Subject{Cluster: ca.Cluster(), Kind: pki.KindAgent, ID: id}, "")}, serves.Addr().String()
 	})
 	return func() {
 		quit()
@@ -145,25 +143,4 @@ func (p *plane) overQUIC(b *testing.B, n, slots int) (stop func()) {
 		cancel()
 		daemon.Wait()
 	}
-}
-
-func endpoint(b *testing.B, ca *pki.Authority, s pki.Subject, accept pki.Kind) *transport.Endpoint {
-	b.Helper()
-	issued, err := ca.Issue(s, pki.Validity{})
-	require.NoError(b, err)
-	id, err := issued.Identity(ca)
-	require.NoError(b, err)
-	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	require.NoError(b, err)
-	incarnation := cluster.NewIncarnationID()
-	e, err := transport.Listen(transport.Config{
-		Conn: conn, Identity: id, Accept: accept,
-		Hello: func() transport.Hello {
-			return transport.Hello{Cluster: s.Cluster, ID: s.ID, Incarnation: incarnation, ProtocolMin: 1, ProtocolMax: 1}
-		},
-		Admit: func(transport.Peer, transport.Family, string) error { return nil },
-	})
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = e.Close() }) // may be closed by then
-	return e
 }

@@ -1,4 +1,4 @@
-// Package runnertest links agents to daemons in memory, frame by frame through the real codec.
+// Package runnertest links agents to daemons: in memory, frame by frame through the real codec, or by sockets on loopback.
 package runnertest
 
 import (
