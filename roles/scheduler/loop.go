@@ -18,12 +18,17 @@ const patience = 5
 type step func(context.Context, cluster.RoleGuard) (next time.Duration, err error)
 
 // loop runs a step when it is due and when the bell rings, but not sooner than
-// rest after the last, as long as the guard is active. A failed step is tried
-// again after a tick; its guard tells whether it may be.
+// rest after the last or the loop's begin, as long as the guard is active. A failed
+// step is tried again after a tick; its guard tells whether it may be.
 func (s *Scheduler) loop(name string, b *bell, rest time.Duration, do step) func(context.Context, cluster.RoleGuard) error {
 	return func(ctx context.Context, g cluster.RoleGuard) error {
-		t := time.NewTimer(0)
+		t := time.NewTimer(rest)
 		defer t.Stop()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
 		failed := 0
 		for {
 			if ctx.Err() != nil {

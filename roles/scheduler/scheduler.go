@@ -99,11 +99,13 @@ func (s *Scheduler) Spec() actors.RoleSpec {
 		Raise:     s.cfg.Store.RaiseFence,
 		Reconcile: s.Reconcile,
 		Loops: []actors.Loop{
+			// The first leases wait for nothing. What reconciliation has just done, and what nobody
+			// waits for, would only take the server's time from them.
+			{Name: "lease", Run: s.loop("lease", s.leases, 0, s.lease)},
 			// Woken again and again by a busy fleet, the upkeep runs ten times a tick at most.
 			{Name: "upkeep", Run: s.loop("upkeep", s.upkeep, s.cfg.Tick/10, s.keep)},
-			{Name: "lease", Run: s.loop("lease", s.leases, 0, s.lease)},
-			{Name: "survey", Run: s.loop("survey", nil, 0, s.survey)},
-			{Name: "retention", Run: s.loop("retention", nil, 0, s.prune)},
+			{Name: "survey", Run: s.loop("survey", nil, s.cfg.Tick/2, s.survey)},
+			{Name: "retention", Run: s.loop("retention", nil, s.cfg.Tick, s.prune)},
 		},
 	}
 }

@@ -30,6 +30,7 @@ const (
 	trialBound  = time.Minute
 	// A trial needs work in the queue at the fault, or there is nothing to lease afterwards.
 	jobsPerTrial = 100
+	jobsArriving = 8
 	jobScript    = "sleep 0.05"
 )
 
@@ -64,7 +65,7 @@ func startFleetWith(b *testing.B, o fleet.Options) *fleet.Fleet {
 
 // BenchmarkFailoverKill ends the scheduler's owner, which leads, with kill -9.
 func BenchmarkFailoverKill(b *testing.B) {
-	failovers(b, startFleet(b), trials, 0, killed, resumed)
+	failovers(b, startFleet(b), kind{trials: trials, queued: jobsPerTrial}, killed, resumed)
 }
 
 func killed(_ *fleet.Fleet, n *fleet.Node) error { return n.Kill() }
@@ -73,13 +74,14 @@ func resumed(ctx context.Context, _ *fleet.Fleet, n *fleet.Node) error { return 
 
 // BenchmarkFailoverEarly is the same with early election on. The daemons have
 // networks of their own: a relay between them would swallow what the kernel says
-// of a dead process's port.
+// of a dead process's port. The work arrives with the fault: starting jobs would
+// take the processors from what is measured.
 func BenchmarkFailoverEarly(b *testing.B) {
 	if !fleet.Privileged() {
 		b.Log("not privileged: a relay between the daemons swallows refusals, so the elections wait for the timers")
 	}
 	f := startFleetWith(b, fleet.Options{Namespaces: true, Env: []string{"FORGEYARD_CLUSTER_EARLY_ELECTION=true"}})
-	failovers(b, f, earlyTrials, earlyRest, killed, resumed)
+	failovers(b, f, kind{trials: earlyTrials, rest: earlyRest, arriving: jobsArriving}, killed, resumed)
 	early := 0
 	for _, n := range f.Nodes() {
 		text, err := os.ReadFile(n.LogFile())
@@ -91,17 +93,25 @@ func BenchmarkFailoverEarly(b *testing.B) {
 
 // BenchmarkFailoverCut cuts the owner off from the other daemons; it still reaches PostgreSQL and the agents.
 func BenchmarkFailoverCut(b *testing.B) {
-	failovers(b, startFleet(b), trials, 0, func(f *fleet.Fleet, n *fleet.Node) error { return f.Partition(n.Name, false) },
+	failovers(b, startFleet(b), kind{trials: trials, queued: jobsPerTrial}, func(f *fleet.Fleet, n *fleet.Node) error { return f.Partition(n.Name, false) },
 		func(_ context.Context, f *fleet.Fleet, n *fleet.Node) error { return f.Heal(n.Name) })
 }
 
-// failovers makes so many trials, with a rest before each.
-func failovers(b *testing.B, f *fleet.Fleet, trials int, rest time.Duration, fault func(*fleet.Fleet, *fleet.Node) error, mend func(context.Context, *fleet.Fleet, *fleet.Node) error) {
+// kind is how the trials of a benchmark are made.
+type kind struct {
+	trials   int
+	rest     time.Duration // before each
+	queued   int           // jobs that wait or run at the fault
+	arriving int           // jobs that are submitted right after it
+}
+
+// failovers makes the trials.
+func failovers(b *testing.B, f *fleet.Fleet, k kind, fault func(*fleet.Fleet, *fleet.Node) error, mend func(context.Context, *fleet.Fleet, *fleet.Node) error) {
 	for range b.N {
 		var all []steps
-		for i := range trials {
-			<-time.After(rest)
-			all = append(all, trial(b, f, i, fault, mend))
+		for i := range k.trials {
+			<-time.After(k.rest)
+			all = append(all, trial(b, f, i, k, fault, mend))
 		}
 		report(b, all)
 	}
@@ -112,17 +122,25 @@ type steps struct {
 	elected, barrier, granted, raised, reconciled, leased time.Duration
 }
 
-func trial(b *testing.B, f *fleet.Fleet, i int, fault func(*fleet.Fleet, *fleet.Node) error, mend func(context.Context, *fleet.Fleet, *fleet.Node) error) steps {
+func trial(b *testing.B, f *fleet.Fleet, i int, k kind, fault func(*fleet.Fleet, *fleet.Node) error, mend func(context.Context, *fleet.Fleet, *fleet.Node) error) steps {
 	ctx, cancel := context.WithTimeout(context.Background(), trialBound)
 	defer cancel()
-	for part := range 4 {
-		_, err := f.Submit(ctx, part, fleet.ShellRun(fmt.Sprintf("trial-%d", i), jobsPerTrial/4, jobScript))
-		require.NoError(b, err)
+	submit := func(jobs, parts int) {
+		for part := range parts {
+			_, err := f.Submit(ctx, part, fleet.ShellRun(fmt.Sprintf("trial-%d", i), jobs/parts, jobScript))
+			require.NoError(b, err)
+		}
+	}
+	if k.queued > 0 {
+		submit(k.queued, 4)
 	}
 	owner, before, err := f.RoleOwner(ctx, fsm.SchedulerLeader, 0)
 	require.NoError(b, err)
 	at := time.Now()
 	require.NoError(b, fault(f, owner))
+	if k.arriving > 0 {
+		submit(k.arriving, 1)
+	}
 	took, epoch, err := f.FirstLeaseAbove(ctx, before, at)
 	require.NoError(b, err)
 	s := dissect(b, f, owner, epoch, at)
