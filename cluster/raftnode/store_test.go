@@ -271,9 +271,9 @@ func TestRefusedReadIsNotDamage(t *testing.T) {
 // pageFault is what the runtime panics with when a page of a mapped file cannot be read.
 type pageFault struct{}
 
-func (pageFault) Error() string   { return "unexpected fault address" }
-func (pageFault) RuntimeError()   {}
-func (pageFault) Addr() uintptr   { return 4096 }
+func (pageFault) Error() string { return "unexpected fault address" }
+func (pageFault) RuntimeError() {}
+func (pageFault) Addr() uintptr { return 4096 }
 
 // A newest snapshot that the disk does not give is not passed over for an older one.
 func TestUnreadableSnapshotIsRefused(t *testing.T) {
