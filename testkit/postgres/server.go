@@ -102,14 +102,24 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if s.watch, err = startWatcher(data, drop); err != nil {
 		return nil, err
 	}
-	if err := s.launch(bin, data, cred, o); err != nil {
-		return nil, errors.Join(err, s.watch.dismiss())
+	for {
+		if err := s.launch(bin, data, cred, o); err != nil {
+			return nil, errors.Join(err, s.watch.dismiss())
+		}
+		err := s.ready(ctx)
+		if err == nil {
+			return s, nil
+		}
+		if !errors.Is(err, errHeld) || ctx.Err() != nil {
+			return nil, errors.Join(err, s.Kill())
+		}
+		_ = s.cmd.Wait() // it has ended, and said why
 	}
-	if err := s.ready(ctx); err != nil {
-		return nil, errors.Join(err, s.Kill())
-	}
-	return s, nil
 }
+
+// errHeld: sessions of a server that was killed have not ended yet, and hold the
+// directory. They end by themselves, so a start is tried again.
+var errHeld = errors.New("the directory is held by sessions of a server that was killed")
 
 func initdb(ctx context.Context, bin Binaries, data string, cred *syscall.Credential) error {
 	cmd := exec.CommandContext(ctx, bin.Initdb, "-D", data, "-U", Superuser, "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync", "--no-instructions")
@@ -161,7 +171,11 @@ func (s *Server) ready(ctx context.Context) error {
 			return conn.Close(ctx)
 		}
 		if s.exited() {
-			return fmt.Errorf("postgres ended while starting; its log %s ends: %s", s.log, tail(s.log, 600))
+			end := tail(s.log, 600)
+			if strings.Contains(end, "pre-existing shared memory block") {
+				return fmt.Errorf("%w; its log %s ends: %s", errHeld, s.log, end)
+			}
+			return fmt.Errorf("postgres ended while starting; its log %s ends: %s", s.log, end)
 		}
 		select {
 		case <-ctx.Done():

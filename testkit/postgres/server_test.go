@@ -83,6 +83,34 @@ func TestServerLife(t *testing.T) {
 	require.DirExists(t, filepath.Join(dir, "data"), "kept unless Remove was asked for")
 }
 
+// A session that outlives its killed server holds the directory; the next start waits for its end.
+func TestStartAfterAKillWaitsForSessions(t *testing.T) {
+	dir := shortDir(t)
+	ctx := t.Context()
+	s, err := postgres.Start(ctx, postgres.Options{Dir: dir})
+	require.NoError(t, err)
+	c, err := pgx.Connect(ctx, s.DSN(postgres.Superuser, "postgres"))
+	require.NoError(t, err)
+	session := int(c.PgConn().PID())
+	require.NoError(t, syscall.Kill(session, syscall.SIGSTOP))
+	require.NoError(t, s.Kill())
+	started := make(chan error, 1)
+	go func() {
+		var err error
+		s, err = postgres.Start(ctx, postgres.Options{Dir: dir})
+		started <- err
+	}()
+	require.Eventually(t, func() bool {
+		text, err := os.ReadFile(filepath.Join(dir, "postgres.log"))
+		return err == nil && strings.Contains(string(text), "pre-existing shared memory block")
+	}, 20*time.Second, 20*time.Millisecond)
+	require.Empty(t, started)
+	require.NoError(t, syscall.Kill(session, syscall.SIGCONT))
+	require.NoError(t, <-started)
+	_ = c.Close(ctx) // its server is gone
+	require.NoError(t, s.Stop(ctx))
+}
+
 func TestLongDirectoryStillHasASocket(t *testing.T) {
 	dir := filepath.Join(shortDir(t), strings.Repeat("d", 120))
 	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o711))
