@@ -35,9 +35,7 @@ func startProcess(name, binary string, args, env []string, dir, logFile string, 
 	}
 	cmd := exec.Command(binary, args...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(os.Environ(), env...), out, out
-	// A session of its own is a share of the processors of its own, where the kernel groups by session: each process
-	// stands for a machine, and the jobs of the others must not take it the time for its heartbeats.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p := &Process{name: name, cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
 	go func() {
