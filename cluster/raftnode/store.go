@@ -235,7 +235,7 @@ func newestSnapshot(snapshots *snapshotStore, c *contents) (*fsm.State, error) {
 	for _, meta := range list {
 		_, r, err := snapshots.Open(meta.ID)
 		if refusedByKernel(err) {
-			return nil, storeError(cluster.ErrStoreFailed, err, "open snapshot %s", meta.ID)
+			return nil, cluster.ErrStoreFailed.Wrap(err, "open snapshot %s", meta.ID)
 		}
 		if err != nil {
 			damage = errors.Join(damage, fmt.Errorf("snapshot %s: %w", meta.ID, err))
@@ -247,7 +247,7 @@ func newestSnapshot(snapshots *snapshotStore, c *contents) (*fsm.State, error) {
 			return nil, cluster.ErrNewerBuild.Wrap(err, "snapshot %s cannot be read by this build", meta.ID)
 		}
 		if err = errors.Join(err, r.Close()); refusedByKernel(err) {
-			return nil, storeError(cluster.ErrStoreFailed, err, "read snapshot %s", meta.ID)
+			return nil, cluster.ErrStoreFailed.Wrap(err, "read snapshot %s", meta.ID)
 		}
 		if err != nil {
 			damage = errors.Join(damage, fmt.Errorf("snapshot %s: %w", meta.ID, err))
