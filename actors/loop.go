@@ -28,6 +28,12 @@ func (t *tree) runLoop(g cluster.RoleGuard, loop Loop) {
 		if g.CheckActive() != nil {
 			return // revoked meanwhile: that is no failure of the loop, and the trace shows the refusal
 		}
+		var stuck *stuckError
+		if errors.As(err, &stuck) {
+			rec.failed(err, false)
+			t.giveUp(CodeStuck, fmt.Sprintf("loop %s: %v", loop.Name, err))
+			return
+		}
 		now := t.sys.cfg.Now()
 		if now.Sub(began) >= t.sys.cfg.Budget.Window {
 			inARow = 0

@@ -40,8 +40,18 @@ func (s RoleSpec) check() error {
 }
 
 // Loop is one leader-owned loop. Run returns when ctx ends; an error or a panic
-// restarts the loop inside the epoch after a back-off, within the budget.
+// restarts the loop inside the epoch after a back-off, within the budget. After an
+// error of Stuck the role is given up at once.
 type Loop struct {
 	Name string
 	Run  func(ctx context.Context, g cluster.RoleGuard) error
 }
+
+// Stuck marks the error of a loop that has itself tried again for as long as makes
+// sense. One that fails slowly would never spend the budget of its restarts, and
+// the role would stay active where nothing of it can be done.
+func Stuck(err error) error { return &stuckError{err} }
+
+type stuckError struct{ error }
+
+func (e *stuckError) Unwrap() error { return e.error }

@@ -4,6 +4,7 @@ package actors
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -258,6 +259,29 @@ func TestLoopBudgetGivesTheRoleUp(t *testing.T) {
 		h.eventually("given up", func() bool { return h.backend.view().Role(role).Vacant() })
 		release, _ := h.backend.view().Release(role)
 		require.Equal(t, CodeBudgetSpent, release.Code)
+		require.Contains(t, release.Reason, "loop busy")
+		require.Contains(t, release.Reason, errTest.Error())
+		h.gone(role)
+	}, p)
+}
+
+// A loop that fails too slowly for the budget of its restarts ends the role by saying so.
+func TestStuckLoopGivesTheRoleUp(t *testing.T) {
+	p := &probe{role: role, loop: func(ctx context.Context, _ cluster.RoleGuard) error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Second):
+			return fmt.Errorf("wrapped: %w", Stuck(errTest))
+		}
+	}}
+	bubble(t, nil, func(t *testing.T, h *host) {
+		h.backend.assign(role, 1)
+		granted := h.active(role)
+		h.eventually("given up", func() bool { return h.backend.view().Role(role).Vacant() })
+		release, _ := h.backend.view().Release(role)
+		require.Equal(t, granted, release.Epoch)
+		require.Equal(t, CodeStuck, release.Code)
 		require.Contains(t, release.Reason, "loop busy")
 		require.Contains(t, release.Reason, errTest.Error())
 		h.gone(role)

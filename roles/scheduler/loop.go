@@ -7,19 +7,21 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/forgeyard/forgeyard/actors"
 	"github.com/forgeyard/forgeyard/cluster"
 )
 
-// patience is how many times in a row a loop's step may fail without harm to
-// the epoch before the loop itself gives up.
-const patience = 5
+// patience is for how long a loop's step may do nothing but fail without harm to
+// the epoch. Then the role is given up: with a server away and no write under way
+// whose outcome is unknown, nothing else would end it.
+const patience = 5 * time.Second
 
 // A step does one bounded piece of work and says when the next one is due at the latest; 0 is at once.
 type step func(context.Context, cluster.RoleGuard) (next time.Duration, err error)
 
 // loop runs a step when it is due and when the bell rings, but not sooner than
 // rest after the last or the loop's begin, as long as the guard is active. A failed
-// step is tried again after a tick; its guard tells whether it may be.
+// step is tried again after a tick, as long as its guard is active and patience lasts.
 func (s *Scheduler) loop(name string, b *bell, rest time.Duration, do step) func(context.Context, cluster.RoleGuard) error {
 	return func(ctx context.Context, g cluster.RoleGuard) error {
 		t := time.NewTimer(rest)
@@ -29,7 +31,7 @@ func (s *Scheduler) loop(name string, b *bell, rest time.Duration, do step) func
 			return nil
 		case <-t.C:
 		}
-		failed := 0
+		var failing time.Time // since the first of the failures in a row
 		for {
 			if ctx.Err() != nil {
 				return nil
@@ -40,12 +42,16 @@ func (s *Scheduler) loop(name string, b *bell, rest time.Duration, do step) func
 			next, err := do(ctx, g)
 			switch {
 			case err == nil:
-				failed = 0
+				failing = time.Time{}
 			case ctx.Err() != nil:
 				return nil
+			case g.Check() != nil:
+				return fmt.Errorf("%s: %w", name, err)
+			case !failing.IsZero() && time.Since(failing) >= patience:
+				return actors.Stuck(fmt.Errorf("%s: nothing but failures for %s: %w", name, time.Since(failing).Round(time.Second), err))
 			default:
-				if failed++; failed >= patience || g.Check() != nil {
-					return fmt.Errorf("%s: %w", name, err)
+				if failing.IsZero() {
+					failing = time.Now()
 				}
 				s.cfg.Logger.Warn("a scheduler step failed and changed nothing", "loop", name, "epoch", g.Epoch(), "err", err)
 				next = s.cfg.Tick

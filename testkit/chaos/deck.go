@@ -47,6 +47,7 @@ func processFaults() []Fault {
 		{Name: "postgres away for the owner", Often: 1, Owed: 5, Run: scenario.CutOwnerFromPostgres},
 		{Name: "a following owner loses the leader", Often: 1, Owed: 5, Run: scenario.CutOwnersLeaderLink},
 		{Name: "postgres away for all", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.StopPostgres(t, w, postgresAway) }},
+		{Name: "postgres away for an idle fleet", Often: 1, Owed: 5, Calm: true, Run: scenario.StopIdlePostgres},
 		{Name: "postgres asleep", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.PausePostgres(t, w, postgresAsleep) }},
 		{Name: "a follower asleep", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.PauseFollower(t, w, followerAsleep) }},
 		{Name: "the reply of a lease batch lost", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.LoseLeaseReply(t, w, false) }},

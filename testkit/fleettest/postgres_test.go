@@ -13,6 +13,7 @@ import (
 func TestPostgresAway(t *testing.T) {
 	t.Parallel()
 	w := scenario.Start(t, fleet.Options{Env: []string{fleet.CheapJobs}})
+	scenario.StopIdlePostgres(t, w)
 	stop := w.Traffic(t)
 	scenario.CutOwnerFromPostgres(t, w)
 	scenario.CutOwnersLeaderLink(t, w)

@@ -11,6 +11,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/health"
 	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/testkit/fleet"
 )
 
@@ -45,6 +46,21 @@ func StopPostgres(t testing.TB, w *World, away time.Duration) {
 	_, after := w.owner(t, before)
 	require.Greater(t, after, before)
 	w.moreLeases(t, 20)
+}
+
+// StopIdlePostgres ends the server while nobody asks for anything: no statement is
+// under way whose lost answer would cost the owner its epoch. The role stops all the
+// same, and work is done again when the server is back. Nobody else may submit.
+func StopIdlePostgres(t testing.TB, w *World) {
+	ctx := bounded(t)
+	b := w.strike(t, w.anyOwner(t),
+		func(*fleet.Node) { require.NoError(t, w.Fleet.StopPostgres(ctx)) },
+		func(*fleet.Node) { require.NoError(t, w.StartPostgres(ctx)) })
+	within(t, 10*time.Second, b.at, b.ended.Mono, b.owner.Name+" gave the role up")
+	require.NoError(t, w.StartPostgres(ctx))
+	_, after := w.owner(t, b.epoch)
+	require.Greater(t, after, b.epoch)
+	w.ended(t, w.submitSpec(t, fleet.ShellRun("after", 4, "true")), runner.RunSucceeded)
 }
 
 // windows is how many back-off windows (1, 2, 4, … s) begin within a span: one
