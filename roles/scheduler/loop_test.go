@@ -22,7 +22,7 @@ func TestLoopThatCanDoNothingIsStuck(t *testing.T) {
 		"no session is taken": func(p *plane) {
 			p.exec(fmt.Sprintf(`REVOKE CONNECT ON DATABASE %s FROM PUBLIC, forgeyard_app`, pgx.Identifier{p.database.Name}.Sanitize()))
 			p.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()`, p.database.Name)
-			time.Sleep(2 * time.Second) // a session that was used within a second is used without a look at it
+			<-time.After(2 * time.Second) // a session that was used within a second is used without a look at it
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
