@@ -47,9 +47,9 @@ type Loop struct {
 	Run  func(ctx context.Context, g cluster.RoleGuard) error
 }
 
-// Stuck marks the error of a loop that has itself tried again for as long as makes
-// sense. One that fails slowly would never spend the budget of its restarts, and
-// the role would stay active where nothing of it can be done.
+// Stuck marks the error of a loop that can do nothing on this node, for a reason
+// that another node need not have. One that fails slowly would never spend the
+// budget of its restarts, and the role would stay active where nothing of it can be done.
 func Stuck(err error) error { return &stuckError{err} }
 
 type stuckError struct{ error }

@@ -16,7 +16,7 @@ const (
 	CodeBudgetSpent  = "FY-ROLE-010" // the restart budget of the role or of a loop is spent
 	CodeNotActive    = "FY-ROLE-011" // raising the fence or reconciling failed for too long
 	CodeNodeStopping = "FY-ROLE-012" // the node stops
-	CodeStuck        = "FY-ROLE-015" // a loop did nothing but fail for too long
+	CodeStuck        = "FY-ROLE-015" // a loop can do nothing on this node
 )
 
 // treeEnded tells the supervisor that a tree and all its loops have ended.

@@ -217,6 +217,7 @@ func TestLeaseSurvivesFailover(t *testing.T) {
 type unfenced struct{ p *plane }
 
 func (unfenced) RaiseFence(context.Context, cluster.RoleGuard) error { return nil }
+func (u unfenced) Writable() (bool, time.Duration)                   { return u.p.store.Writable() }
 
 func (u unfenced) Batch(ctx context.Context, fill func(*pgx.Batch)) error {
 	return u.p.store.Batch(ctx, fill)

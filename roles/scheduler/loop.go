@@ -11,17 +11,21 @@ import (
 	"github.com/forgeyard/forgeyard/cluster"
 )
 
-// patience is for how long a loop's step may do nothing but fail without harm to
-// the epoch. Then the role is given up: with a server away and no write under way
-// whose outcome is unknown, nothing else would end it.
-const patience = 5 * time.Second
+// Bounds of what may fail without harm to the epoch.
+const (
+	patience = 5 // times in a row that a step fails before its loop ends and is started again
+	// outage is how long this node may be unable to write. A failed step then ends the
+	// role: with no write under way whose outcome is unknown, nothing else would. A
+	// server that can be written to and refuses one statement is not left for another node.
+	outage = 5 * time.Second
+)
 
 // A step does one bounded piece of work and says when the next one is due at the latest; 0 is at once.
 type step func(context.Context, cluster.RoleGuard) (next time.Duration, err error)
 
 // loop runs a step when it is due and when the bell rings, but not sooner than
 // rest after the last or the loop's begin, as long as the guard is active. A failed
-// step is tried again after a tick, as long as its guard is active and patience lasts.
+// step is tried again after a tick; its guard tells whether it may be.
 func (s *Scheduler) loop(name string, b *bell, rest time.Duration, do step) func(context.Context, cluster.RoleGuard) error {
 	return func(ctx context.Context, g cluster.RoleGuard) error {
 		t := time.NewTimer(rest)
@@ -31,7 +35,7 @@ func (s *Scheduler) loop(name string, b *bell, rest time.Duration, do step) func
 			return nil
 		case <-t.C:
 		}
-		var failing time.Time // since the first of the failures in a row
+		failed := 0
 		for {
 			if ctx.Err() != nil {
 				return nil
@@ -42,16 +46,15 @@ func (s *Scheduler) loop(name string, b *bell, rest time.Duration, do step) func
 			next, err := do(ctx, g)
 			switch {
 			case err == nil:
-				failing = time.Time{}
+				failed = 0
 			case ctx.Err() != nil:
 				return nil
-			case g.Check() != nil:
-				return fmt.Errorf("%s: %w", name, err)
-			case !failing.IsZero() && time.Since(failing) >= patience:
-				return actors.Stuck(fmt.Errorf("%s: nothing but failures for %s: %w", name, time.Since(failing).Round(time.Second), err))
 			default:
-				if failing.IsZero() {
-					failing = time.Now()
+				if ok, since := s.cfg.Store.Writable(); !ok && since >= outage {
+					return actors.Stuck(fmt.Errorf("%s: PostgreSQL could not be written to for %s: %w", name, since.Round(time.Second), err))
+				}
+				if failed++; failed >= patience || g.Check() != nil {
+					return fmt.Errorf("%s: %w", name, err)
 				}
 				s.cfg.Logger.Warn("a scheduler step failed and changed nothing", "loop", name, "epoch", g.Epoch(), "err", err)
 				next = s.cfg.Tick

@@ -136,6 +136,9 @@ func (p *plane) overtake(g cluster.RoleGuard) {
 	p.exec(`SELECT coordination.raise_fence(1::smallint, $1, $2, 'another node', 'another process')`, int64(g.Generation()), int64(g.Epoch())+1)
 }
 
+// Writable is for the stores that embed a plane.
+func (p *plane) Writable() (bool, time.Duration) { return p.store.Writable() }
+
 func (p *plane) exec(sql string, args ...any) int64 {
 	p.Helper()
 	tag, err := p.super.Exec(p.Context(), sql, args...)

@@ -19,7 +19,8 @@ import (
 type Store interface {
 	RaiseFence(ctx context.Context, g cluster.RoleGuard) error
 	Fenced(ctx context.Context, g cluster.RoleGuard, fill func(*pgx.Batch)) error
-	Database // for what only informs
+	Writable() (ok bool, since time.Duration) // whether this node can write to PostgreSQL, and for how long that has held
+	Database                                  // for what only informs
 }
 
 // Config is everything the scheduler uses of the outside. Zero durations and sizes take the defaults.
