@@ -27,21 +27,25 @@ var rejected = map[fsm.RejectCode]Error{
 	fsm.RejectUnsupported:   {Kind: IncompatibleVersion, Code: "FY-CMD-009", Hint: "upgrade every voter first"},
 }
 
-// Rejected reports whether err is a refusal of the state machine, with which the
-// proposal's outcome is known. Nothing else that is of the same kind is: a
-// transport refuses strangers and older builds, too. A code that this build does
-// not know is none.
-func Rejected(err error) bool {
+// lasting are the codes of the rejections that no later entry takes back: epochs,
+// terms and versions only rise, an incarnation and a removed id never return.
+// Membership, a held scope and a bound may pass.
+var lasting = map[string]bool{
+	rejected[fsm.RejectInvalid].Code: true, rejected[fsm.RejectInitialised].Code: true, rejected[fsm.RejectStaleEpoch].Code: true,
+	rejected[fsm.RejectConfig].Code: true, rejected[fsm.RejectRemoved].Code: true,
+}
+
+// Settles reports whether err, which an attempt to have c committed brought, makes
+// the outcome of every attempt known, also of one that may still be on its way: the
+// state machine has refused c for a reason that lasts. Nothing else that is of the
+// same kind does: a transport refuses strangers and older builds, too. A code that
+// this build does not know settles nothing.
+func Settles(err error, c fsm.Command) bool {
+	if _, any := c.(fsm.StartExclusiveOperation); any {
+		return false // it expects no epoch: what refuses it now may accept it later
+	}
 	var e *Error
-	if !errors.As(err, &e) {
-		return false
-	}
-	for _, r := range rejected {
-		if r.Code == e.Code {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &e) && lasting[e.Code]
 }
 
 // FromRejection turns a rejection of the state machine into a coordination error.

@@ -33,13 +33,13 @@ func (n *Node) Propose(ctx context.Context, p fsm.Proposal) (cluster.Commit, err
 		commit, err := n.attempt(ctx, p.Command, data)
 		unknown = unknown || cluster.OutcomeUnknown(err)
 		if err == nil || !n.worthRetrying(err, p.Command) {
-			return commit, withOutcome(err, unknown)
+			return commit, withOutcome(err, unknown, p.Command)
 		}
 		pause := time.NewTimer(proposePause)
 		select {
 		case <-ctx.Done():
 			pause.Stop()
-			return cluster.Commit{}, withOutcome(err, unknown)
+			return cluster.Commit{}, withOutcome(err, unknown, p.Command)
 		case <-changed:
 			pause.Stop()
 		case <-pause.C:
@@ -48,15 +48,15 @@ func (n *Node) Propose(ctx context.Context, p fsm.Proposal) (cluster.Commit, err
 }
 
 // withOutcome marks an error whose proposal may have been committed by an earlier
-// attempt: every one that is not the state machine's verdict on that request.
-func withOutcome(err error, unknown bool) error {
+// attempt, or may be yet: every one that is not the state machine's lasting refusal.
+func withOutcome(err error, unknown bool, c fsm.Command) error {
 	var e *cluster.Error
-	if !unknown || !errors.As(err, &e) || e.OutcomeUnknown || cluster.Rejected(e) {
+	if !unknown || !errors.As(err, &e) || e.OutcomeUnknown || cluster.Settles(e, c) {
 		return err
 	}
-	c := *e
-	c.OutcomeUnknown = true
-	return &c
+	doubtful := *e
+	doubtful.OutcomeUnknown = true
+	return &doubtful
 }
 
 // worthRetrying: a command that only a leader may propose is dead once this node does not lead.
