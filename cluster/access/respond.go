@@ -67,7 +67,8 @@ func (f *Fault) Hinted(format string, args ...any) *Fault {
 	return &c
 }
 
-// The faults of a request.
+// The faults of a request. What a run and an agent are is nothing to this package;
+// every package that answers for them says the same when there is none.
 var (
 	ErrBadRequest = &Fault{Status: http.StatusBadRequest, Code: "FY-API-001", Message: "the request is malformed"}
 	ErrNotFound   = &Fault{Status: http.StatusNotFound, Code: "FY-API-002", Message: "no such thing", Hint: "list what exists; names, ids and unique prefixes are accepted"}
