@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -40,7 +41,7 @@ func (c *credentials) read(in IO) (s client.Security, err error) {
 	if file := or(c.ca, "FORGEYARD_CA"); file != "" {
 		pem, err := os.ReadFile(file)
 		if err != nil {
-			return s, usagef("give the cluster's ca.crt", "--ca: %s", err.Error())
+			return s, usagef(readable(err, "give the cluster's ca.crt"), "--ca: %s", err.Error())
 		}
 		if s.Authorities, err = pki.ParseAuthorities(pem); err != nil {
 			return s, err
@@ -55,10 +56,18 @@ func (c *credentials) read(in IO) (s client.Security, err error) {
 	}
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
-		return s, usagef("issue one with: forgeyard pki issue admin NAME", "--cert: %s", err.Error())
+		return s, usagef(readable(err, "issue one with: forgeyard pki issue admin NAME"), "--cert: %s", err.Error())
 	}
 	s.Certificate = &pair
 	return s, nil
+}
+
+// readable is what to do about a file that was not read: one that is there needs no other one made.
+func readable(err error, otherwise string) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return "let this user read the file, or run as the one it belongs to"
+	}
+	return otherwise
 }
 
 // readToken takes the token of a file, or the one of the environment. No error shows any of it.
@@ -67,11 +76,11 @@ func readToken(file, env string) (client.Token, error) {
 	if file != "" {
 		f, err := os.Open(file)
 		if err != nil {
-			return "", usagef("write one with: forgeyard token issue", "--token-file: %s", err.Error())
+			return "", usagef(readable(err, "write one with: forgeyard token issue"), "--token-file: %s", err.Error())
 		}
 		b, err := io.ReadAll(io.LimitReader(f, token.MaxSize+2))
 		if err := errors.Join(err, f.Close()); err != nil {
-			return "", usagef("write one with: forgeyard token issue", "--token-file: %s", err.Error())
+			return "", usagef(readable(err, "write one with: forgeyard token issue"), "--token-file: %s", err.Error())
 		}
 		text = string(b)
 		if strings.TrimSpace(text) == "" {

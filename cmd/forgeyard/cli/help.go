@@ -5,7 +5,6 @@ package cli
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 )
@@ -49,23 +48,7 @@ func foldTexts(c *cobra.Command, width int) {
 func fold(text string, width int) string {
 	paragraphs := strings.Split(text, "\n\n")
 	for i, paragraph := range paragraphs {
-		var b strings.Builder
-		column := 0
-		for _, word := range strings.Fields(paragraph) {
-			n := utf8.RuneCountInString(word)
-			switch {
-			case column == 0:
-			case column+1+n > width:
-				b.WriteByte('\n')
-				column = 0
-			default:
-				b.WriteByte(' ')
-				column++
-			}
-			b.WriteString(word)
-			column += n
-		}
-		paragraphs[i] = b.String()
+		paragraphs[i] = wrap(strings.Join(strings.Fields(paragraph), " "), width, 0)
 	}
 	return strings.Join(paragraphs, "\n\n")
 }

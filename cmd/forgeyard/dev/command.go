@@ -21,6 +21,21 @@ import (
 	"github.com/forgeyard/forgeyard/testkit/fleet"
 )
 
+// agentCount is a flag's value: at least 1, for a fleet without an agent runs no job.
+type agentCount int
+
+func (n *agentCount) String() string { return strconv.Itoa(int(*n)) }
+func (n *agentCount) Type() string   { return "number" }
+
+func (n *agentCount) Set(text string) error {
+	count, err := strconv.Atoi(text)
+	if err != nil || count < 1 {
+		return errors.New("a fleet without an agent runs no job; name at least 1")
+	}
+	*n = agentCount(count)
+	return nil
+}
+
 // stopBound is how long Ctrl-C waits for daemons, agents and PostgreSQL.
 const stopBound = 20 * time.Second
 
@@ -33,9 +48,6 @@ func Command() *cobra.Command {
 		Long:  "Runs a real fleet of processes on this machine until Ctrl-C. Everything is temporary unless --keep names a directory.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if opts.agents < 1 {
-				return fmt.Errorf("--agents %d: a fleet without an agent runs no job; name at least 1", opts.agents)
-			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
 			return run(ctx, cmd.OutOrStdout(), opts)
@@ -43,7 +55,8 @@ func Command() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&opts.keep, "keep", "", "keep everything in this new directory")
 	cmd.Flags().BoolVar(&opts.example, "example", false, "submit the example run once the fleet is ready (needs the module's folder as working directory)")
-	cmd.Flags().IntVar(&opts.agents, "agents", 2, "number of agents")
+	opts.agents = 2
+	cmd.Flags().Var(&opts.agents, "agents", "number of agents")
 	cmd.Flags().IntVar(&opts.port, "port", fleet.DevPorts().Cluster, "the first node's port; the others follow from it, and taken ones are passed over; 0 picks any free ports")
 	for _, verb := range []struct {
 		use, short, done string
@@ -161,7 +174,7 @@ func envCommand() *cobra.Command {
 type runOptions struct {
 	keep    string
 	example bool
-	agents  int
+	agents  agentCount
 	port    int
 }
 
@@ -194,7 +207,7 @@ func run(ctx context.Context, out io.Writer, o runOptions) (err error) {
 		fmt.Fprintf(out, "  - removed %s, which a killed fleet had left\n", left)
 	}
 	f, err := fleet.Start(ctx, fleet.Options{
-		Dir: dir, Binary: exe, Agents: o.agents, Ports: ports(o.port), Progress: progressPrinter(out),
+		Dir: dir, Binary: exe, Agents: int(o.agents), Ports: ports(o.port), Progress: progressPrinter(out),
 	})
 	switch {
 	case err != nil && ctx.Err() != nil && temporary: // Ctrl-C while it started
