@@ -311,7 +311,12 @@ func TestHeaderAndContentType(t *testing.T) {
 func TestHostsByName(t *testing.T) {
 	ok := func(w http.ResponseWriter, _ *http.Request) { access.WriteJSON(w, 200, "ok") }
 	_, base, _ := serve(t, Config{Access: Access{Hosts: []string{"ci.example.org"}}, Routes: []access.Route{route("POST", "/x", ok)}})
-	for host, status := range map[string]int{"ci.example.org": 200, "CI.example.org:443": 200, "x.ci.example.org": 421, "10.1.2.3:7480": 421, "": 421, "127.0.0.2": 200} {
+	for host, status := range map[string]int{
+		"ci.example.org": 200, "CI.example.org:443": 200, "x.ci.example.org": 421, "10.1.2.3:7480": 421, "": 421, "127.0.0.2": 200,
+		"[::1]": 200, "[::1]:7480": 200, "[::1": 421, "::1]": 421, "::1": 421, "[::1]]": 421, "[[::1]]": 421, "[::1]7480": 421, "[]": 421, "[": 421,
+		"[127.0.0.1": 421, "[127.0.0.1]": 421, "[127.0.0.1]:80": 421, "[localhost": 421, "[localhost]": 421, "[localhost]:80": 421, "[ci.example.org]:80": 421,
+		"localhost:": 200, "localhost:80x": 421,
+	} {
 		rec := &http.Request{Host: host, Header: http.Header{}}
 		s := &Server{cfg: Config{Access: Access{Hosts: []string{"ci.example.org"}}}}
 		require.Equal(t, status == 200, s.ownName(rec), host)

@@ -101,17 +101,17 @@ func headerSize(r *http.Request) int {
 // address, the address at which the connection arrived, or a configured name.
 func (s *Server) ownName(r *http.Request) bool {
 	host, port, err := net.SplitHostPort(r.Host)
-	if err != nil {
-		host = r.Host
+	if err != nil { // for want of a port perhaps, and of nothing else
+		host, port, err = net.SplitHostPort(r.Host + ":")
 	}
-	if strings.Trim(port, "0123456789") != "" {
+	if err != nil || strings.Trim(port, "0123456789") != "" {
 		return false
 	}
-	address := host
-	if inner, ok := strings.CutPrefix(host, "["); ok { // only an address has brackets, and both
-		address, _ = strings.CutSuffix(inner, "]")
+	// An IPv6 address has brackets, and nothing else has; the split, which takes them off, has seen that there are both.
+	if strings.HasPrefix(r.Host, "[") != strings.Contains(host, ":") {
+		return false
 	}
-	if ip := net.ParseIP(address); ip != nil {
+	if ip := net.ParseIP(host); ip != nil {
 		here, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 		return ip.IsLoopback() || ok && here.IP.Equal(ip)
 	}
