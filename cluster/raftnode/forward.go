@@ -15,6 +15,9 @@ import (
 
 const methodPropose = "propose"
 
+// leaderLook is how soon a call to a leader notices that another one is known: whom a follower follows, nobody tells.
+const leaderLook = 100 * time.Millisecond
+
 type proposeRequest struct {
 	Proposal []byte `cbor:"1,keyasint"` // as in the log
 }
@@ -44,7 +47,7 @@ func (n *Node) whileFollowing(ctx context.Context, leader fsm.NodeID) (_ context
 	ctx, end := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
-		look := time.NewTicker(leadershipPoll) // whom a follower follows, nobody tells
+		look := time.NewTicker(leaderLook)
 		defer look.Stop()
 		for {
 			if now, known := n.leader(); known && now != leader {

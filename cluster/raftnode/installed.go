@@ -57,11 +57,11 @@ func (n *Node) installed() installedLog {
 	return installedLog{
 		logStore: n.log,
 		newest: func() (*raft.SnapshotMeta, error) {
-			list, err := n.store.snapshots.List()
-			if err != nil || len(list) == 0 {
+			list, _, err := n.store.snapshots.whole()
+			if len(list) == 0 {
 				return nil, err
 			}
-			return list[0], nil
+			return list[0], nil // its index and term are known, even when the disk does not give the rest
 		},
 		stuck: func(e *cluster.Error) {
 			n.fail(e)

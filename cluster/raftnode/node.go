@@ -113,7 +113,8 @@ func (n *Node) start() error {
 		}
 	}
 	if n.raft, err = raft.NewRaft(lib, n.machine, cached, stable, snapshots, n.cfg.Transport); err != nil {
-		return cluster.ErrStoreCorrupt.Wrap(err, "%s", n.cfg.Dir)
+		// All that it reads was read and found whole just before.
+		return cluster.ErrStoreFailed.Wrap(err, "begin from %s", n.cfg.Dir)
 	}
 	n.cfg.Control.Handle(transport.FamilyControl, methodPing, n.handlePing)
 	n.cfg.Control.Handle(transport.FamilyControl, methodPropose, n.handlePropose)

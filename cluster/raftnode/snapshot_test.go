@@ -3,7 +3,10 @@
 package raftnode
 
 import (
+	"os"
+	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -151,6 +154,26 @@ func TestInstalledSnapshotCarriesTheConfiguration(t *testing.T) {
 		next.start()
 		f.admit(m, next)
 		require.Contains(t, n.Suffrage().Nonvoters, next.id)
+	})
+}
+
+// How much of the log an installed snapshot takes away is known also while the disk does not give its state.
+func TestNewestSnapshotIsKnownWithoutItsState(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, f *fleet) {
+		m := f.leader()
+		for range 2 {
+			fill(t, m, 1, 4)
+			require.NoError(t, m.node.raft.Snapshot().Error())
+		}
+		want := snapshots(t, m)[0]
+		state := filepath.Join(m.cfg.Dir, snapshotsDir, want.ID, stateFile)
+		require.NoError(t, os.Remove(state))
+		require.NoError(t, os.Mkdir(state, 0o700))
+		_, err := m.node.store.snapshots.List()
+		require.ErrorIs(t, err, syscall.EISDIR)
+		got, err := m.node.installed().newest()
+		require.NoError(t, err)
+		require.Equal(t, want, got)
 	})
 }
 

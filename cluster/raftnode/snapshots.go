@@ -4,6 +4,7 @@
 package raftnode
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/raft"
@@ -26,6 +28,8 @@ import (
 const (
 	snapshotsDir       = "snapshots"
 	unfinishedSnapshot = ".tmp"
+	metaFile           = "meta.json"
+	stateFile          = "state.bin"
 	sealFile           = "seal"
 )
 
@@ -51,7 +55,10 @@ func openSnapshots(dir string, logger *slog.Logger) (*snapshotStore, error) {
 	return &snapshotStore{FileSnapshotStore: files, dir: filepath.Join(dir, snapshotsDir), logger: logger, completed: func(uint64, raft.Configuration) {}, sealing: func() error { return nil }}, nil
 }
 
-// whole lists the snapshots whose description is unharmed, newest first, and what is wrong with the others.
+// whole lists the snapshots that are not known to be damaged, newest first, and
+// what is wrong with the others. One that the disk does not give may be whole: it
+// stays in the list, so that none older is taken for it, and is the error when it
+// is the newest. Each is judged alone: damage of one says nothing of another.
 func (s *snapshotStore) whole() (list []*raft.SnapshotMeta, damage, err error) {
 	all, err := s.FileSnapshotStore.List()
 	if err != nil {
@@ -61,26 +68,44 @@ func (s *snapshotStore) whole() (list []*raft.SnapshotMeta, damage, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	unread := map[string]bool{} // the file store leaves out what it cannot read
-	for _, e := range entries {
-		if e.IsDir() && !strings.HasSuffix(e.Name(), unfinishedSnapshot) {
-			unread[e.Name()] = true
+	refused := map[string]error{}
+	listed := map[string]bool{}
+	for _, meta := range all {
+		listed[meta.ID] = true
+		switch err := s.checkSeal(meta); {
+		case err == nil:
+			list = append(list, meta)
+		case refusedByKernel(err):
+			list, refused[meta.ID] = append(list, meta), err
+		default:
+			damage = errors.Join(damage, err)
 		}
 	}
-	for _, meta := range all {
-		delete(unread, meta.ID)
-		if err := s.checkSeal(meta); err != nil {
-			damage = errors.Join(damage, err)
+	for _, e := range entries { // the file store leaves out what it cannot read
+		id := e.Name()
+		if !e.IsDir() || strings.HasSuffix(id, unfinishedSnapshot) || listed[id] {
 			continue
 		}
-		list = append(list, meta)
-	}
-	if len(all) < snapshotsKept { // else they are those that await their removal
-		for id := range unread {
+		if _, err := os.ReadFile(filepath.Join(s.dir, id, metaFile)); refusedByKernel(err) {
+			list, refused[id] = append(list, named(id)), fmt.Errorf("snapshot %s: %w", id, err)
+		} else if len(all) < snapshotsKept { // else it awaits its removal
 			damage = errors.Join(damage, fmt.Errorf("snapshot %s cannot be read", id))
 		}
 	}
-	return list, damage, nil
+	slices.SortFunc(list, func(a, b *raft.SnapshotMeta) int { // as the file store does
+		return cmp.Or(cmp.Compare(b.Term, a.Term), cmp.Compare(b.Index, a.Index), cmp.Compare(b.ID, a.ID))
+	})
+	if len(list) > 0 {
+		err = refused[list[0].ID]
+	}
+	return list, damage, err
+}
+
+// named is what the name that the file store gave a snapshot says of it.
+func named(id string) *raft.SnapshotMeta {
+	meta := &raft.SnapshotMeta{ID: id}
+	_, _ = fmt.Sscanf(id, "%d-%d-", &meta.Term, &meta.Index) // another name sorts last
+	return meta
 }
 
 // List implements raft.SnapshotStore.
@@ -107,7 +132,7 @@ func (s *snapshotStore) checkSeal(meta *raft.SnapshotMeta) error {
 	if err != nil {
 		return fmt.Errorf("snapshot %s: %w", meta.ID, err)
 	}
-	state, err := os.ReadFile(filepath.Join(dir, "state.bin"))
+	state, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {
 		return fmt.Errorf("snapshot %s: %w", meta.ID, err)
 	}
@@ -209,6 +234,16 @@ func (s *snapshotSink) discard(dir string) error {
 		return err
 	}
 	return nil
+}
+
+// restore decodes the state of one snapshot.
+func (s *snapshotStore) restore(id string) (*fsm.State, error) {
+	_, r, err := s.Open(id)
+	if err != nil {
+		return nil, err
+	}
+	state, err := readSnapshot(r)
+	return state, errors.Join(err, r.Close())
 }
 
 // readSnapshot decodes at most the permitted size.

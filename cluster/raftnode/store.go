@@ -233,23 +233,13 @@ func newestSnapshot(snapshots *snapshotStore, c *contents) (*fsm.State, error) {
 		return nil, storeError(cluster.ErrStoreCorrupt, err, "list the snapshots")
 	}
 	for _, meta := range list {
-		_, r, err := snapshots.Open(meta.ID)
-		if refusedByKernel(err) {
-			return nil, cluster.ErrStoreFailed.Wrap(err, "open snapshot %s", meta.ID)
-		}
-		if err != nil {
-			damage = errors.Join(damage, fmt.Errorf("snapshot %s: %w", meta.ID, err))
-			continue
-		}
-		state, err := readSnapshot(r)
-		if errors.Is(err, fsm.ErrIncompatible) {
-			_ = r.Close()
+		state, err := snapshots.restore(meta.ID)
+		switch {
+		case errors.Is(err, fsm.ErrIncompatible):
 			return nil, cluster.ErrNewerBuild.Wrap(err, "snapshot %s cannot be read by this build", meta.ID)
-		}
-		if err = errors.Join(err, r.Close()); refusedByKernel(err) {
+		case refusedByKernel(err): // it would stand in for a newer one that is damaged
 			return nil, cluster.ErrStoreFailed.Wrap(err, "read snapshot %s", meta.ID)
-		}
-		if err != nil {
+		case err != nil:
 			damage = errors.Join(damage, fmt.Errorf("snapshot %s: %w", meta.ID, err))
 			continue
 		}
@@ -262,7 +252,7 @@ func newestSnapshot(snapshots *snapshotStore, c *contents) (*fsm.State, error) {
 		return state, nil
 	}
 	if damage != nil {
-		return nil, storeError(cluster.ErrStoreCorrupt, damage, "no snapshot can be read")
+		return nil, cluster.ErrStoreCorrupt.Wrap(damage, "no snapshot can be read")
 	}
 	return fsm.NewState(), nil
 }
@@ -364,6 +354,7 @@ func storeError(otherwise *cluster.Error, err error, format string, args ...any)
 }
 
 // refusedByKernel reports whether the kernel refused what was asked of it; that a file is missing is an answer.
+// err is of one file: of several errors joined, the first decides.
 func refusedByKernel(err error) bool {
 	var errno syscall.Errno
 	return errors.As(err, &errno) && !errors.Is(err, fs.ErrNotExist)

@@ -268,6 +268,24 @@ func TestRefusedReadIsNotDamage(t *testing.T) {
 	require.ErrorIs(t, storeError(cluster.ErrStoreCorrupt, cluster.ErrStoreForeign, "x"), cluster.ErrStoreForeign)
 }
 
+// blindLog is a log whose end the disk no longer gives.
+type blindLog struct{ raft.LogStore }
+
+func (blindLog) LastIndex() (uint64, error) {
+	return 0, &fs.PathError{Op: "read", Path: storeFile, Err: syscall.EIO}
+}
+
+func TestRefusedReadWhenTheEngineBeginsIsNotDamage(t *testing.T) {
+	m := lived(t)
+	cfg := m.config()
+	cfg.WrapLog = func(l Log) Log { return blindLog{l} }
+	_, err := Open(cfg)
+	require.ErrorIs(t, err, cluster.ErrStoreFailed)
+	require.NotErrorIs(t, err, cluster.ErrStoreCorrupt)
+	m.start(alone)
+	m.f.leader()
+}
+
 // pageFault is what the runtime panics with when a page of a mapped file cannot be read.
 type pageFault struct{}
 
@@ -275,23 +293,88 @@ func (pageFault) Error() string { return "unexpected fault address" }
 func (pageFault) RuntimeError() {}
 func (pageFault) Addr() uintptr { return 4096 }
 
-// A newest snapshot that the disk does not give is not passed over for an older one.
+// A snapshot that the disk does not give may be whole: none older is taken for it,
+// and it is not called damaged, whatever is wrong with another one.
 func TestUnreadableSnapshotIsRefused(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, f *fleet) {
-		m := f.leader()
-		fill(t, m, 8, 8)
-		require.NoError(t, m.node.raft.Snapshot().Error())
-		m.close()
-		paths, err := filepath.Glob(filepath.Join(m.dir, "raft/snapshots/*/state.bin"))
-		require.NoError(t, err)
-		require.Len(t, paths, 1)
-		require.NoError(t, os.Remove(paths[0]))
-		require.NoError(t, os.Mkdir(paths[0], 0o700)) // reading it is refused: it is a directory
-		cfg := m.config()
-		require.NoError(t, cfg.setDefaults())
-		_, err = openStore(cfg)
-		require.ErrorIs(t, err, cluster.ErrStoreFailed)
-		require.NotErrorIs(t, err, cluster.ErrStoreCorrupt)
-		require.NoError(t, os.Remove(paths[0]))
-	})
+	original := lived(t)
+	original.start(alone)
+	original.f.leader()
+	for range 2 {
+		fill(t, original, 1, 4)
+		require.NoError(t, original.node.raft.Snapshot().Error())
+	}
+	taken := snapshots(t, original)
+	require.Len(t, taken, 2)
+	original.close()
+	const newest, older = 0, 1
+	without := func(file string) func(*testing.T, Config) {
+		return func(t *testing.T, cfg Config) {
+			require.NoError(t, os.Remove(filepath.Join(cfg.Dir, snapshotsDir, taken[newest].ID, file)))
+		}
+	}
+	for name, c := range map[string]struct {
+		damage  func(*testing.T, Config) // before, for good
+		refuse  int                      // a file of which snapshot
+		file    string
+		refused bool
+		from    int // which one a start goes on from, when it is not refused or no longer
+	}{
+		"newest, its state":                      {nil, newest, stateFile, true, newest},
+		"newest, its seal":                       {nil, newest, sealFile, true, newest},
+		"newest, its description":                {nil, newest, metaFile, true, newest},
+		"older, its state":                       {nil, older, stateFile, false, newest},
+		"older, its seal":                        {nil, older, sealFile, false, newest},
+		"older, its description":                 {nil, older, metaFile, false, newest},
+		"older behind one without a seal":        {without(sealFile), older, stateFile, true, older},
+		"older behind one without a description": {without(metaFile), older, metaFile, true, older},
+		"newest but for one that holds no state": {sealNoise, newest, stateFile, true, newest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newFleet(t).add()
+			m.id, m.f.cluster, m.dir = original.id, original.f.cluster, filepath.Join(m.f.dir, "copy")
+			require.NoError(t, os.CopyFS(m.dir, os.DirFS(original.dir)))
+			cfg := m.config()
+			require.NoError(t, cfg.setDefaults())
+			if c.damage != nil {
+				c.damage(t, cfg)
+			}
+			starts := func() {
+				st, err := openStore(cfg)
+				require.NoError(t, err)
+				require.Equal(t, taken[c.from].ID, st.found.snapshot.ID)
+				require.NoError(t, st.close())
+			}
+			path, aside := filepath.Join(cfg.Dir, snapshotsDir, taken[c.refuse].ID, c.file), filepath.Join(t.TempDir(), c.file)
+			require.NoError(t, os.Rename(path, aside))
+			require.NoError(t, os.Mkdir(path, 0o700)) // to read a directory is refused
+			if c.refused {
+				before := files(t, m.dir)
+				_, err := openStore(cfg)
+				require.ErrorIs(t, err, cluster.ErrStoreFailed)
+				require.NotErrorIs(t, err, cluster.ErrStoreCorrupt)
+				require.ErrorIs(t, err, syscall.EISDIR)
+				require.Equal(t, before, files(t, m.dir))
+			} else {
+				starts()
+			}
+			require.NoError(t, os.Remove(path))
+			require.NoError(t, os.Rename(aside, path))
+			starts()
+		})
+	}
+}
+
+// sealNoise adds a newest snapshot that is as it was written, but no state.
+func sealNoise(t *testing.T, cfg Config) {
+	t.Helper()
+	s, err := openSnapshots(cfg.Dir, cfg.Logger)
+	require.NoError(t, err)
+	list, err := s.List()
+	require.NoError(t, err)
+	last := list[0]
+	sink, err := s.Create(1, last.Index+1, last.Term, last.Configuration, last.ConfigurationIndex, cfg.Transport)
+	require.NoError(t, err)
+	_, err = sink.Write([]byte("no state"))
+	require.NoError(t, err)
+	require.NoError(t, sink.Close())
 }
