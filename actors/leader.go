@@ -40,7 +40,7 @@ func (s *leadSeat) set(l *lead) {
 //	leads another term, or not at all → stop; the next one waits for the end
 //
 // A crashed leader is spawned anew under the same term. Beyond the budget this
-// node hands leadership to another voter and pauses for one window.
+// node hands leadership to another voter, if there is one, and pauses for one window.
 type leaderSupervisor struct {
 	sys     *System
 	rec     *record
@@ -106,9 +106,9 @@ func (v *leaderSupervisor) HandleFailure(_ *actor.ActorSystem, sup actor.Supervi
 	sup.StopChildren(child)
 }
 
-// stepDown hands leadership over, off the mailbox.
+// stepDown asks this node to hand leadership over, off the mailbox. It goes on leading where there is no other voter.
 func (s *System) stepDown(reason string) {
-	s.log.Error("this node stops leading", "reason", reason)
+	s.log.Error("this node is asked to hand over its leadership", "reason", reason)
 	s.work.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), cluster.DefaultRequestTimeout)
 		defer cancel()

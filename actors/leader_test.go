@@ -86,11 +86,52 @@ func TestLeaderThatIsNeverAnnouncedStepsDown(t *testing.T) {
 			Node: m.Node, ExpectedIncarnation: m.Incarnation, Incarnation: member(2).Incarnation, Name: m.Name, Endpoint: m.Endpoint, Agents: m.Agents, Protocol: m.Protocol, Build: m.Build,
 		})
 		h.backend.lead()
-		h.settle(announceBound)
+		h.settle(beginBound)
 		require.Empty(t, h.backend.steppedDown())
 		h.settle(2 * time.Second)
 		require.Len(t, h.backend.steppedDown(), 1)
 		require.Empty(t, h.backend.proposed())
+	}, &probe{role: role})
+}
+
+// Who is no member appends nothing, since each refusal is an entry, and keeps the office from nobody.
+func TestLeaderThatIsNoMemberStepsDown(t *testing.T) {
+	bubble(t, planWith(grantHere), func(t *testing.T, h *host) {
+		h.backend.commit(fsm.RemoveMember{ExpectedConfig: h.backend.view().Config, Node: member(1).Node, Force: true})
+		h.backend.lead()
+		h.settle(beginBound)
+		require.Empty(t, h.backend.steppedDown())
+		h.settle(2 * time.Second)
+		require.Len(t, h.backend.steppedDown(), 1)
+		h.settle(beginBound)
+		require.Len(t, h.backend.steppedDown(), 2, "it is asked again")
+		require.Empty(t, h.backend.proposed())
+	}, &probe{role: role})
+}
+
+// Nor does one whose epoch is refused for whatever reason.
+func TestLeaderWhoseEpochIsRefusedStepsDown(t *testing.T) {
+	bubble(t, planWith(grantHere), func(t *testing.T, h *host) {
+		h.backend.refuseWith(&cluster.Error{Kind: cluster.Fenced, Code: "FY-TEST-004"})
+		h.backend.lead()
+		h.settle(beginBound)
+		require.Empty(t, h.backend.steppedDown())
+		h.settle(2 * time.Second)
+		require.Len(t, h.backend.steppedDown(), 1)
+	}, &probe{role: role})
+}
+
+// With nobody to hand over to it goes on until it can begin.
+func TestOnlyMemberIsNotAskedToHandOver(t *testing.T) {
+	bubble(t, planWith(grantHere), func(t *testing.T, h *host) {
+		h.backend.commit(fsm.RemoveMember{ExpectedConfig: h.backend.view().Config, Node: member(2).Node, Force: true})
+		h.backend.refuseWith(&cluster.Error{Kind: cluster.Fenced, Code: "FY-TEST-004"})
+		h.backend.lead()
+		h.settle(2*beginBound + time.Second)
+		require.Greater(t, len(h.backend.proposed()), 100)
+		h.backend.refuseWith(nil)
+		h.active(role)
+		require.Empty(t, h.backend.steppedDown())
 	}, &probe{role: role})
 }
 

@@ -5,6 +5,7 @@ package actors
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/forgeyard/forgeyard/cluster"
@@ -14,10 +15,10 @@ import (
 // refusedRest is the least time between a proposal that failed, for whatever reason, and the next.
 const refusedRest = 50 * time.Millisecond
 
-// announceBound is how long a leader waits for its own process to be announced:
-// two attempts that hang to their end. Who cannot be announced, as a build that
-// the cluster has outgrown, must not keep the office from those who can.
-const announceBound = 2*cluster.DefaultRequestTimeout + time.Second
+// beginBound is how long an elected leader may take to begin: two attempts that
+// hang to their end. Who cannot, as a build that the cluster has outgrown or a
+// node that is no member, must not keep the office from those who can.
+const beginBound = 2*cluster.DefaultRequestTimeout + time.Second
 
 // preside leads the term until it ends.
 func (l *lead) preside() error {
@@ -62,30 +63,47 @@ func (l *lead) inaugurate() bool {
 			l.sys.log.Info("coordination leadership begins", "term", l.term, "epoch", view.LeaderEpoch.Epoch)
 			return true
 		}
-		if m, member := view.Member(l.sys.self.Node); member && m.Incarnation != l.sys.self.Incarnation {
-			// Elected before this process was announced: its epoch would be refused until then.
-			if waited := l.sys.cfg.Now().Sub(began); waited > announceBound {
-				l.sys.stepDown(fmt.Sprintf("the members do not show this process %s after its election", waited.Round(time.Second)))
-				began = l.sys.cfg.Now()
+		if waited := l.sys.cfg.Now().Sub(began); waited > beginBound {
+			l.cannotBegin(view, waited)
+			began = l.sys.cfg.Now()
+		}
+		applied := uint64(0)
+		if l.announced(view) {
+			begin := fsm.BumpEpoch{
+				Term: l.term, ExpectedEpoch: view.LeaderEpoch.Epoch,
+				Node: l.sys.self.Node, Incarnation: l.sys.self.Incarnation,
 			}
-			if !l.wait(0, l.sys.cfg.Tick) {
-				return false
+			if p.Command != begin {
+				p = fsm.Proposal{Request: cluster.NewRequestID(), Command: begin}
 			}
-			continue
+			commit, _ := l.propose(p)
+			applied = commit.Index
 		}
-		begin := fsm.BumpEpoch{
-			Term: l.term, ExpectedEpoch: view.LeaderEpoch.Epoch,
-			Node: l.sys.self.Node, Incarnation: l.sys.self.Incarnation,
-		}
-		if p.Command != begin {
-			p = fsm.Proposal{Request: cluster.NewRequestID(), Command: begin}
-		}
-		commit, _ := l.propose(p)
-		if !l.wait(commit.Index, l.sys.cfg.Tick) {
+		if !l.wait(applied, l.sys.cfg.Tick) {
 			return false
 		}
 	}
 	return false
+}
+
+// cannotBegin hands the leadership to another member, where there is one.
+func (l *lead) cannotBegin(view cluster.View, waited time.Duration) {
+	reason := fmt.Sprintf("its epoch is not committed %s after its election", waited.Round(time.Second))
+	if !l.announced(view) {
+		reason = fmt.Sprintf("the members do not show this process %s after its election", waited.Round(time.Second))
+	}
+	if slices.ContainsFunc(view.Members, func(m fsm.Member) bool { return m.Node != l.sys.self.Node }) {
+		l.sys.stepDown(reason)
+		return
+	}
+	l.sys.log.Error("coordination leadership does not begin, and no other member could take it", "term", l.term, "reason", reason)
+}
+
+// announced reports whether the members show this process: who was elected before that
+// is so would have its epoch refused, and each refusal is an entry.
+func (l *lead) announced(view cluster.View) bool {
+	m, member := view.Member(l.sys.self.Node)
+	return member && m.Incarnation == l.sys.self.Incarnation
 }
 
 func (l *lead) inOffice(v cluster.View) bool {
