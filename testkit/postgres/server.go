@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,6 +47,7 @@ type Server struct {
 	host string
 	port int
 	log  string
+	from int64 // where in the log the last launch begins
 
 	mu    sync.Mutex // guards the end of the process
 	cmd   *exec.Cmd
@@ -137,6 +139,9 @@ func (s *Server) launch(bin Binaries, data string, cred *syscall.Credential, o O
 		return fmt.Errorf("server log: %w", err)
 	}
 	defer log.Close()
+	if s.from, err = log.Seek(0, io.SeekEnd); err != nil {
+		return fmt.Errorf("server log: %w", err)
+	}
 	settings := []string{
 		fmt.Sprintf("port=%d", s.port), "unix_socket_directories=" + s.host, "listen_addresses=",
 		"max_connections=400", "shared_buffers=64MB", "max_wal_senders=0", "wal_level=minimal", "timezone=UTC", "log_timezone=UTC",
@@ -171,7 +176,7 @@ func (s *Server) ready(ctx context.Context) error {
 			return conn.Close(ctx)
 		}
 		if s.exited() {
-			end := tail(s.log, 600)
+			end := s.said()
 			if strings.Contains(end, "pre-existing shared memory block") {
 				return fmt.Errorf("%w; its log %s ends: %s", errHeld, s.log, end)
 			}
@@ -179,7 +184,7 @@ func (s *Server) ready(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("postgres did not answer: %w; its log %s ends: %s", errors.Join(ctx.Err(), err), s.log, tail(s.log, 600))
+			return fmt.Errorf("postgres did not answer: %w; its log %s ends: %s", errors.Join(ctx.Err(), err), s.log, s.said())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -195,12 +200,15 @@ func (s *Server) exited() bool {
 	return strings.HasPrefix(rest, "Z")
 }
 
-func tail(path string, n int) string {
-	b, err := os.ReadFile(path)
+// said is the end of what the server logged since its last launch: an earlier
+// one's last words are not its own.
+func (s *Server) said() string {
+	const most = 600
+	b, err := os.ReadFile(s.log)
 	if err != nil {
 		return err.Error()
 	}
-	return strings.TrimSpace(string(b[max(0, len(b)-n):]))
+	return strings.TrimSpace(string(b[max(0, min(int(s.from), len(b)), len(b)-most):]))
 }
 
 // Host is the directory of the unix socket.

@@ -122,9 +122,17 @@ func TestLongDirectoryStillHasASocket(t *testing.T) {
 	require.NoDirExists(t, s.Host())
 }
 
+// A start that fails says why and is not tried again, whatever an earlier one left in the log.
 func TestBrokenStartSaysWhy(t *testing.T) {
-	_, err := postgres.Start(t.Context(), postgres.Options{Dir: shortDir(t), Extra: []string{"shared_buffers=nonsense"}})
-	require.ErrorContains(t, err, `invalid value for parameter "shared_buffers"`)
+	log := filepath.Join(shortDir(t), "log")
+	require.NoError(t, os.WriteFile(log, []byte("FATAL:  pre-existing shared memory block (key 1) is still in use\n"), 0o644))
+	_, err := postgres.Start(t.Context(), postgres.Options{Dir: shortDir(t), LogFile: log, Extra: []string{"shared_buffers=nonsense"}})
+	const why = `invalid value for parameter "shared_buffers"`
+	require.ErrorContains(t, err, why)
+	require.NotContains(t, err.Error(), "pre-existing")
+	text, err := os.ReadFile(log)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(text), why), "%s", text)
 }
 
 func TestMissingBinaries(t *testing.T) {
