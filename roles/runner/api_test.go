@@ -106,14 +106,19 @@ func TestNotFoundNamesTheList(t *testing.T) {
 	run := d.submit(runner.JobSpec{Name: "a"})
 	const none = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 	for request, want := range map[string]string{
-		"GET /v1/runs/" + none:                         "forgeyard run list",
-		"GET /v1/runs/x":                               "forgeyard run list",
-		"POST /v1/runs/" + none + "/cancel":            "forgeyard run list",
-		"GET /v1/runs/" + none + "/artifacts":          "forgeyard run list",
-		"GET /v1/runs/" + run + "/jobs/b/logs":         "forgeyard run show " + run,
-		"GET /v1/runs/" + run + "/jobs/a/artifacts/of": "forgeyard run artifacts " + run,
-		"GET /v1/agents/nobody":                        "forgeyard agents list",
-		"POST /v1/agents/nobody/drain":                 "forgeyard agents list",
+		"GET /v1/runs/" + none:                           "forgeyard run list",
+		"GET /v1/runs/x":                                 "forgeyard run list",
+		"POST /v1/runs/" + none + "/cancel":              "forgeyard run list",
+		"GET /v1/runs/" + none + "/artifacts":            "forgeyard run list",
+		"GET /v1/runs/" + run + "/jobs/b/logs":           "forgeyard run show " + run,
+		"GET /v1/runs/" + run + "/jobs/%20/logs":         "forgeyard run show " + run,
+		"GET /v1/runs/x/jobs/a/logs":                     "forgeyard run list",
+		"GET /v1/runs/" + run + "/jobs/a/artifacts/of":   "forgeyard run artifacts " + run,
+		"GET /v1/runs/" + run + "/jobs/a/artifacts/%20":  "forgeyard run artifacts " + run,
+		"GET /v1/runs/" + run + "/jobs/%20/artifacts/of": "forgeyard run artifacts " + run,
+		"GET /v1/runs/x/jobs/a/artifacts/of":             "forgeyard run list",
+		"GET /v1/agents/nobody":                          "forgeyard agents list",
+		"POST /v1/agents/nobody/drain":                   "forgeyard agents list",
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		var doc access.Document

@@ -123,8 +123,11 @@ SELECT x.digest, x.size FROM forge.jobs j JOIN forge.leases l ON l.job_id = j.id
 // its end, breaks the connection: a short answer is never a whole one.
 func (a *API) download(w http.ResponseWriter, r *http.Request) error {
 	id, job, what := r.PathValue("id"), r.PathValue("job"), r.PathValue("name")
-	if _, err := ulid.ParseStrict(id); err != nil || name("job", job) != nil || !ValidArtifactName(what) {
-		return access.ErrNotFound.Because("no such artifact")
+	if _, err := ulid.ParseStrict(id); err != nil {
+		return access.ErrNoRun.Because("no run %.64q", id)
+	}
+	if name("job", job) != nil || !ValidArtifactName(what) {
+		return noArtifact(id, job, what)
 	}
 	if a.cfg.Blobs == nil {
 		return ErrNoArtifactStore
@@ -135,7 +138,7 @@ func (a *API) download(w http.ResponseWriter, r *http.Request) error {
 		b.Queue(artifactSQL, id, job, what).QueryRow(func(row pgx.Row) error { return row.Scan(&raw, &size) })
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return access.ErrNotFound.Hinted("list what it has left: forgeyard run artifacts %s", id).Because("job %q of run %s has left no artifact %q", job, id, what)
+		return noArtifact(id, job, what)
 	}
 	if err != nil {
 		return fmt.Errorf("read an artifact of run %s: %w", id, err)
@@ -160,6 +163,11 @@ func (a *API) download(w http.ResponseWriter, r *http.Request) error {
 		return &cutError{err}
 	}
 	return nil
+}
+
+// noArtifact is the answer to a request for an artifact that a job of a run has not left.
+func noArtifact(run, job, what string) error {
+	return access.ErrNotFound.Hinted("list what it has left: forgeyard run artifacts %s", run).Because("job %.140q of run %s has left no artifact %.140q", job, run, what)
 }
 
 // copyHeld copies all but holds the last bytes back until the source has said

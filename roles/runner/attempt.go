@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/forgeyard/forgeyard/fsm"
-	"github.com/forgeyard/forgeyard/roles/store"
 )
 
 // phase is an attempt's place in its life. An accepted attempt whose link broke
@@ -201,9 +200,4 @@ func (a *Agent) settle(lease string) error {
 
 func entryOf(what EntryKind, o Offer) Entry {
 	return Entry{What: what, Lease: o.Lease, Job: o.Job, Attempt: o.Attempt, Epoch: o.Epoch, Generation: o.Generation}
-}
-
-// clip cuts a text to at most n bytes at a rune's border and makes it storable.
-func clip(s string, n int) string {
-	return store.Text(s, n)
 }

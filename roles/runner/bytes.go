@@ -18,6 +18,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/cluster/access"
 	"github.com/forgeyard/forgeyard/roles/artifact"
+	"github.com/forgeyard/forgeyard/roles/store"
 )
 
 // Bounds of what one agent may have under way at one daemon.
@@ -176,14 +177,14 @@ func refusalOf(err error) *Refused {
 	case err == nil, errors.As(err, &gone):
 		return nil
 	case errors.As(err, &pe):
-		return &Refused{Reason: clip(pe.Error(), MaxReason)}
+		return &Refused{Reason: store.Text(pe.Error(), MaxReason)}
 	case errors.Is(err, ErrTransferBusy), errors.Is(err, artifact.ErrGap):
 		_ = errors.As(err, &fault) // both are faults
-		return &Refused{Code: fault.Code, Reason: clip(fault.Message, MaxReason), Retry: true}
+		return &Refused{Code: fault.Code, Reason: store.Text(fault.Message, MaxReason), Retry: true}
 	case errors.As(err, &fault):
-		return &Refused{Code: fault.Code, Reason: clip(fault.Message, MaxReason)}
+		return &Refused{Code: fault.Code, Reason: store.Text(fault.Message, MaxReason)}
 	case errors.As(err, &known):
-		return &Refused{Code: known.Code, Reason: clip(known.Message, MaxReason), Retry: artifact.Retryable(err)}
+		return &Refused{Code: known.Code, Reason: store.Text(known.Message, MaxReason), Retry: artifact.Retryable(err)}
 	}
 	// A deadline or an error of the database that the next try may not see.
 	return &Refused{Reason: "the daemon could not serve the transfer", Retry: true}
@@ -282,7 +283,7 @@ func (t *Transfers) store(ctx context.Context, agent string, o Store, s Transfer
 		return ErrTransferDenied.Because("no such lease or output")
 	}
 	if o.Size < 0 || o.Size > MaxStored {
-		return artifact.ErrTooLarge.Because("output %q has %d bytes, more than %d", clip(o.Name, MaxName), o.Size, int64(MaxStored))
+		return artifact.ErrTooLarge.Because("output %q has %d bytes, more than %d", store.Text(o.Name, MaxName), o.Size, int64(MaxStored))
 	}
 	if err := t.allowed(ctx, outputSQL, o.Lease, agent, o.Name, o.Path); err != nil {
 		return err

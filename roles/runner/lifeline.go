@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forgeyard/forgeyard/cluster/trace"
+	"github.com/forgeyard/forgeyard/roles/store"
 )
 
 // Lifeline is safe for concurrent use. Without a watcher every question counts
@@ -62,7 +63,7 @@ func (l *Lifeline) watch(ask func(), extend func(time.Time)) {
 func (l *Lifeline) wait(note string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.note = clip(note, MaxNote)
+	l.note = store.Text(note, MaxNote)
 }
 
 // beat is what a heartbeat carries. It asks for the next sign of life.

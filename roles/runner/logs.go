@@ -90,8 +90,11 @@ func (a *API) logs(w http.ResponseWriter, r *http.Request) error {
 	}
 	follow := q.Get("follow") == "true"
 	run, job := r.PathValue("id"), r.PathValue("job")
-	if _, err := ulid.ParseStrict(run); err != nil || name("job", job) != nil {
+	if _, err := ulid.ParseStrict(run); err != nil {
 		return access.ErrNoRun.Because("no run %.64q", run)
+	}
+	if name("job", job) != nil {
+		return noJob(run, "run %s has no job %.140q", run, job)
 	}
 	if a.cfg.Logs == nil {
 		return ErrNoArtifactStore

@@ -9,6 +9,8 @@ import (
 	"io"
 	"path/filepath"
 	"time"
+
+	"github.com/forgeyard/forgeyard/roles/store"
 )
 
 // result is how far an attempt came and how it ended there.
@@ -89,7 +91,7 @@ func (a *Agent) taskOf(at *attempt, w workspace) Task {
 // that is first makes the cause, the other finds the task dead.
 func reportOf(lease string, x result, cause error, took time.Duration) Message {
 	release := func(reason string) Message {
-		return Message{Release: &Release{Lease: lease, Reason: clip(reason, MaxReason), Started: x.began}}
+		return Message{Release: &Release{Lease: lease, Reason: store.Text(reason, MaxReason), Started: x.began}}
 	}
 	c := &Complete{Lease: lease, ExitCode: x.Code, Duration: took, LogBytes: x.logBytes}
 	switch {
@@ -123,6 +125,6 @@ func reportOf(lease string, x result, cause error, took time.Duration) Message {
 	if x.Step != "" && (c.Outcome == Failed || c.Outcome == TimedOut || c.Outcome == Errored) && x.unkept == "" && x.waited == nil {
 		c.Reason = fmt.Sprintf("step %s: %s", x.Step, c.Reason)
 	}
-	c.Reason = clip(c.Reason, MaxReason)
+	c.Reason = store.Text(c.Reason, MaxReason)
 	return Message{Complete: c}
 }

@@ -1,4 +1,4 @@
-// Small parts by themselves: endpoints, tails, texts, the journal, messages.
+// Small parts by themselves: endpoints, tails, the journal, messages.
 
 package runner
 
@@ -13,8 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/forgeyard/forgeyard/roles/store"
 )
 
 // TestEndpointDiscovery: addresses stay, names give all their addresses, what
@@ -49,12 +47,6 @@ func TestTail(t *testing.T) {
 		require.Equal(t, all[max(0, len(all)-limit):], string(tl.Bytes()))
 		require.EqualValues(t, len(all), tl.Total())
 	})
-}
-
-func TestStorable(t *testing.T) {
-	for in, want := range map[string]string{"": "", "abc": "abc", "a\x00b": "a\uFFFDb", "a\xffb": "a\uFFFDb", "äöü": "äö", "aäöü": "aä"} {
-		require.Equal(t, want, store.Text(in, max(4, len(want))), "%q", in)
-	}
 }
 
 // TestJournalSurvivesACut: a line that a crash cut short is dropped, every whole one counts, and the next line is whole.
