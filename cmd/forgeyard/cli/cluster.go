@@ -229,7 +229,10 @@ func (p *painter) members(rows []health.MemberRow, told []string) {
 		return
 	}
 	for _, m := range rows {
-		if m.Reason != "" && !slices.ContainsFunc(told, func(r string) bool { return strings.Contains(r, m.Name+" is ") && strings.Contains(r, m.Reason) }) {
+		tells := func(r string) bool { // the name is a whole word of it
+			return strings.Contains(" "+r, " "+m.Name+" is ") && strings.Contains(r, m.Reason)
+		}
+		if m.Reason != "" && !slices.ContainsFunc(told, tells) {
 			p.hanging(2, "%s: %s", m.Name, m.Reason)
 		}
 	}

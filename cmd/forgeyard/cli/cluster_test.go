@@ -1,0 +1,42 @@
+// The table of members where it is narrow: which reasons are told above it, and which below.
+
+package cli
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/cluster/health"
+)
+
+// A member's reason that the headline has told is not told again; that of another whose name ends alike is its own.
+func TestReasonsAreToldOnce(t *testing.T) {
+	const reason = "no contact for 42 s"
+	rows := []health.MemberRow{{Name: "node-a", Reason: reason}, {Name: "xnode-a", Reason: reason}}
+	for name, c := range map[string]struct {
+		told  string
+		below []string
+	}{
+		"none":            {"1 of 3 voters is in contact; 2 are needed", []string{"node-a: " + reason, "xnode-a: " + reason}},
+		"one":             {"node-a is unreachable: " + reason, []string{"xnode-a: " + reason}},
+		"within a phrase": {"voter node-a is unreachable: " + reason, []string{"xnode-a: " + reason}},
+		"a longer name":   {"xnode-a is unreachable: " + reason, []string{"node-a: " + reason}},
+		"another reason":  {"node-a is lagging: 2000 entries", []string{"node-a: " + reason, "xnode-a: " + reason}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &painter{width: 40}
+			p.members(rows, []string{c.told})
+			require.NotContains(t, p.String(), "REASON", "the table has no room for it")
+			var below []string
+			for _, m := range rows {
+				if line := m.Name + ": " + reason; slices.Contains(strings.Split(p.String(), "\n"), line) {
+					below = append(below, line)
+				}
+			}
+			require.Equal(t, c.below, below, p.String())
+		})
+	}
+}
