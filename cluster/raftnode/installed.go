@@ -14,7 +14,7 @@ import (
 // far, as if they were.
 type installedLog struct {
 	*logStore
-	newest func() (*raft.SnapshotMeta, error) // nil when there is none
+	newest func() (*raft.SnapshotMeta, error) // term and index; nil when there is none
 	stuck  func(*cluster.Error)
 }
 
@@ -56,13 +56,7 @@ func (l installedLog) DeleteRange(low, high uint64) error {
 func (n *Node) installed() installedLog {
 	return installedLog{
 		logStore: n.log,
-		newest: func() (*raft.SnapshotMeta, error) {
-			list, _, err := n.store.snapshots.whole()
-			if len(list) == 0 {
-				return nil, err
-			}
-			return list[0], nil // its index and term are known, even when the disk does not give the rest
-		},
+		newest:   n.store.snapshots.newest,
 		stuck: func(e *cluster.Error) {
 			n.fail(e)
 			n.cfg.Exit(ExitStorage, e.Error())

@@ -4,6 +4,7 @@
 package raftnode
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -55,62 +56,76 @@ func openSnapshots(dir string, logger *slog.Logger) (*snapshotStore, error) {
 	return &snapshotStore{FileSnapshotStore: files, dir: filepath.Join(dir, snapshotsDir), logger: logger, completed: func(uint64, raft.Configuration) {}, sealing: func() error { return nil }}, nil
 }
 
-// whole lists the snapshots that are not known to be damaged, newest first, and
-// what is wrong with the others. One that the disk does not give may be whole: it
-// stays in the list, so that none older is taken for it, and is the error when it
-// is the newest. Each is judged alone: damage of one says nothing of another.
-func (s *snapshotStore) whole() (list []*raft.SnapshotMeta, damage, err error) {
-	all, err := s.FileSnapshotStore.List()
-	if err != nil {
-		return nil, nil, err
-	}
+// foundSnapshot is a snapshot on disk: whole, damaged, or refused by the disk, in
+// which case it may be whole and no older one stands in for it.
+type foundSnapshot struct {
+	meta *raft.SnapshotMeta // unless whole: id, term and index alone
+	err  error              // nil: whole
+}
+
+// all looks at every snapshot, newest first. The file store's own list leaves out
+// what it cannot read, for whatever reason.
+func (s *snapshotStore) all() (list []foundSnapshot, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	refused := map[string]error{}
-	listed := map[string]bool{}
-	for _, meta := range all {
-		listed[meta.ID] = true
-		switch err := s.checkSeal(meta); {
-		case err == nil:
-			list = append(list, meta)
-		case refusedByKernel(err):
-			list, refused[meta.ID] = append(list, meta), err
-		default:
-			damage = errors.Join(damage, err)
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasSuffix(e.Name(), unfinishedSnapshot) {
+			list = append(list, s.look(e.Name()))
 		}
 	}
-	for _, e := range entries { // the file store leaves out what it cannot read
-		id := e.Name()
-		if !e.IsDir() || strings.HasSuffix(id, unfinishedSnapshot) || listed[id] {
-			continue
-		}
-		if _, err := os.ReadFile(filepath.Join(s.dir, id, metaFile)); refusedByKernel(err) {
-			list, refused[id] = append(list, named(id)), fmt.Errorf("snapshot %s: %w", id, err)
-		} else if len(all) < snapshotsKept { // else it awaits its removal
-			damage = errors.Join(damage, fmt.Errorf("snapshot %s cannot be read", id))
-		}
-	}
-	slices.SortFunc(list, func(a, b *raft.SnapshotMeta) int { // as the file store does
-		return cmp.Or(cmp.Compare(b.Term, a.Term), cmp.Compare(b.Index, a.Index), cmp.Compare(b.ID, a.ID))
+	slices.SortFunc(list, func(a, b foundSnapshot) int { // as the file store does
+		return cmp.Or(cmp.Compare(b.meta.Term, a.meta.Term), cmp.Compare(b.meta.Index, a.meta.Index), cmp.Compare(b.meta.ID, a.meta.ID))
 	})
-	if len(list) > 0 {
-		err = refused[list[0].ID]
+	return list, nil
+}
+
+func (s *snapshotStore) look(id string) foundSnapshot {
+	meta := &raft.SnapshotMeta{}
+	b, err := os.ReadFile(filepath.Join(s.dir, id, metaFile))
+	if err == nil {
+		err = json.NewDecoder(bytes.NewReader(b)).Decode(meta)
 	}
-	return list, damage, err
+	if err == nil && (meta.ID != id || meta.Version > raft.SnapshotVersionMax) {
+		err = errors.New("not described by its file")
+	}
+	if err == nil {
+		err = s.checkSeal(meta)
+	}
+	if err == nil {
+		return foundSnapshot{meta: meta}
+	}
+	named := &raft.SnapshotMeta{ID: id}
+	_, _ = fmt.Sscanf(id, "%d-%d-", &named.Term, &named.Index) // as the file store names it; another name sorts last
+	return foundSnapshot{meta: named, err: fmt.Errorf("snapshot %s: %w", id, err)}
 }
 
-// named is what the name that the file store gave a snapshot says of it.
-func named(id string) *raft.SnapshotMeta {
-	meta := &raft.SnapshotMeta{ID: id}
-	_, _ = fmt.Sscanf(id, "%d-%d-", &meta.Term, &meta.Index) // another name sorts last
-	return meta
+// newest is the newest snapshot that is not damaged, by id, term and index; nil when there is none.
+func (s *snapshotStore) newest() (*raft.SnapshotMeta, error) {
+	all, err := s.all()
+	for _, found := range all {
+		if found.err == nil || refusedByKernel(found.err) {
+			return found.meta, nil
+		}
+	}
+	return nil, err
 }
 
-// List implements raft.SnapshotStore.
+// List implements raft.SnapshotStore: those that are whole, down to one that the disk refuses.
 func (s *snapshotStore) List() ([]*raft.SnapshotMeta, error) {
-	list, _, err := s.whole()
+	all, err := s.all()
+	var list []*raft.SnapshotMeta
+	for _, found := range all {
+		switch {
+		case found.err == nil:
+			list = append(list, found.meta)
+		case refusedByKernel(found.err) && len(list) == 0:
+			return nil, found.err
+		case refusedByKernel(found.err):
+			return list, nil
+		}
+	}
 	return list, err
 }
 
@@ -121,7 +136,7 @@ func (s *snapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, erro
 		return nil, nil, err
 	}
 	if err := s.checkSeal(meta); err != nil {
-		return nil, nil, errors.Join(err, r.Close())
+		return nil, nil, errors.Join(fmt.Errorf("snapshot %s: %w", id, err), r.Close())
 	}
 	return meta, r, nil
 }
@@ -130,16 +145,16 @@ func (s *snapshotStore) checkSeal(meta *raft.SnapshotMeta) error {
 	dir := filepath.Join(s.dir, meta.ID)
 	sealed, err := os.ReadFile(filepath.Join(dir, sealFile))
 	if err != nil {
-		return fmt.Errorf("snapshot %s: %w", meta.ID, err)
+		return err
 	}
 	state, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {
-		return fmt.Errorf("snapshot %s: %w", meta.ID, err)
+		return err
 	}
 	sum := sha256.Sum256(state)
 	want, err := snapshotSeal(*meta, sum[:])
 	if err != nil || string(sealed) != want || meta.Size != int64(len(state)) {
-		return errors.Join(fmt.Errorf("snapshot %s: %w", meta.ID, errUnsealed), err)
+		return errors.Join(errUnsealed, err)
 	}
 	return nil
 }
@@ -236,14 +251,20 @@ func (s *snapshotSink) discard(dir string) error {
 	return nil
 }
 
-// restore decodes the state of one snapshot.
-func (s *snapshotStore) restore(id string) (*fsm.State, error) {
-	_, r, err := s.Open(id)
+// restore decodes the state of a snapshot, or says what is wrong with it.
+func (s *snapshotStore) restore(found foundSnapshot) (*fsm.State, error) {
+	if found.err != nil {
+		return nil, found.err
+	}
+	_, r, err := s.Open(found.meta.ID)
 	if err != nil {
 		return nil, err
 	}
 	state, err := readSnapshot(r)
-	return state, errors.Join(err, r.Close())
+	if err = errors.Join(err, r.Close()); err != nil {
+		return nil, fmt.Errorf("snapshot %s: %w", found.meta.ID, err)
+	}
+	return state, nil
 }
 
 // readSnapshot decodes at most the permitted size.

@@ -226,29 +226,31 @@ func inspect(path string, exists bool, snapshots *snapshotStore, high mark, self
 	return c, nil
 }
 
-// newestSnapshot finds the newest snapshot that is whole, by restoring it.
+// newestSnapshot finds the newest snapshot that is whole, by restoring it. Each is
+// judged alone: that one is damaged says nothing of the next.
 func newestSnapshot(snapshots *snapshotStore, c *contents) (*fsm.State, error) {
-	list, damage, err := snapshots.whole()
+	all, err := snapshots.all()
 	if err != nil {
 		return nil, storeError(cluster.ErrStoreCorrupt, err, "list the snapshots")
 	}
-	for _, meta := range list {
-		state, err := snapshots.restore(meta.ID)
+	var damage error
+	for _, found := range all {
+		state, err := snapshots.restore(found)
 		switch {
 		case errors.Is(err, fsm.ErrIncompatible):
-			return nil, cluster.ErrNewerBuild.Wrap(err, "snapshot %s cannot be read by this build", meta.ID)
-		case refusedByKernel(err): // it would stand in for a newer one that is damaged
-			return nil, cluster.ErrStoreFailed.Wrap(err, "read snapshot %s", meta.ID)
+			return nil, cluster.ErrNewerBuild.Wrap(err, "a snapshot cannot be read by this build")
+		case refusedByKernel(err):
+			return nil, cluster.ErrStoreFailed.Wrap(err, "a snapshot cannot be read")
 		case err != nil:
-			damage = errors.Join(damage, fmt.Errorf("snapshot %s: %w", meta.ID, err))
+			damage = errors.Join(damage, err)
 			continue
 		}
 		if damage != nil {
 			snapshots.logger.Error("a snapshot is damaged; an older one and the log stand in for it",
-				"code", cluster.ErrStoreCorrupt.Code, "error", damage, "used", meta.ID)
+				"code", cluster.ErrStoreCorrupt.Code, "error", damage, "used", found.meta.ID)
 		}
-		c.snapshot = meta
-		c.configuration = &configuration{index: meta.ConfigurationIndex, suffrage: suffrageOf(meta.Configuration)}
+		c.snapshot = found.meta
+		c.configuration = &configuration{index: found.meta.ConfigurationIndex, suffrage: suffrageOf(found.meta.Configuration)}
 		return state, nil
 	}
 	if damage != nil {
