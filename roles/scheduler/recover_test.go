@@ -3,6 +3,7 @@
 package scheduler
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -12,18 +13,31 @@ import (
 	"github.com/forgeyard/forgeyard/roles/runner"
 )
 
-// TestStatementsArePlanned: a warmed session knows each statement of the first
-// transaction and of the first batch, in the schema as it is, as the user that runs them.
+// TestStatementsArePlanned: each statement of the first transaction and of the
+// first batch can be planned ahead as a warmed session does it, the whole of it,
+// in the schema as it is, by the user that runs it.
 func TestStatementsArePlanned(t *testing.T) {
 	p := newPlane(t, Config{})
 	c, err := pgx.Connect(t.Context(), p.database.App)
 	require.NoError(t, err)
 	defer c.Close(t.Context())
+	_, err = c.Exec(t.Context(), "SET plan_cache_mode = force_generic_plan")
+	require.NoError(t, err)
 	require.Contains(t, Statements(), leaseSQL)
 	require.Contains(t, Statements(), scanSQL)
 	for _, sql := range Statements() {
-		_, err := c.Prepare(t.Context(), "", sql)
+		statement, err := c.Prepare(t.Context(), "planned", sql)
 		require.NoError(t, err, sql)
+		args := ""
+		if n := len(statement.ParamOIDs); n > 0 {
+			args = "(NULL" + strings.Repeat(", NULL", n-1) + ")"
+		}
+		rows, err := c.Query(t.Context(), "EXPLAIN EXECUTE planned"+args, pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err, sql)
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err, sql)
+		require.NotContains(t, strings.Join(lines, "\n"), "One-Time Filter: false", "a part is not planned: %s", sql)
+		require.NoError(t, c.Deallocate(t.Context(), "planned"))
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +24,7 @@ import (
 // slow to begin a session, has too much to do: giving up early would throw away
 // what it did, and the next attempt would make it slower still. Whoever waits
 // for the session has a deadline of his own, and the session is for the next one.
-// Of several hosts, one that is paused must not hold up those after it.
+// Several hosts are in hosts.go.
 const (
 	connectTimeout   = 3 * time.Second
 	beginTimeout     = 10 * time.Second
@@ -47,11 +46,9 @@ func (s *Store) pool(ctx context.Context, kind, dsn string, size, idle int, admi
 	cfg.MaxConnLifetime, cfg.MaxConnLifetimeJitter = time.Hour, 10*time.Minute
 	cfg.MaxConnIdleTime = 10 * time.Minute
 	cfg.PingTimeout = connectTimeout
-	if cfg.ConnConfig.ConnectTimeout == 0 { // the DSN has none of its own
+	ownBound := cfg.ConnConfig.ConnectTimeout == 0 // the DSN has none
+	if ownBound {
 		cfg.ConnConfig.ConnectTimeout = beginTimeout
-		if several(cfg.ConnConfig) {
-			cfg.ConnConfig.ConnectTimeout = connectTimeout // the next host may be the better one
-		}
 		cfg.ConnConfig.DialFunc = (&net.Dialer{Timeout: connectTimeout}).DialContext
 	}
 	for name, value := range map[string]string{
@@ -73,17 +70,15 @@ func (s *Store) pool(ctx context.Context, kind, dsn string, size, idle int, admi
 	// With several hosts in the DSN this is what finds the writable one; with
 	// one it keeps a demoted server's sessions out of the pool.
 	cfg.ConnConfig.ValidateConnect = writable
+	if ownBound && several(cfg.ConnConfig) {
+		(&patience{}).of(cfg)
+	}
 	cfg.AfterConnect = admit
 	p, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("%s pool: %w", kind, err)
 	}
 	return p, nil
-}
-
-// several reports whether the DSN names more than one host.
-func several(c *pgx.ConnConfig) bool {
-	return slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != c.Host || f.Port != c.Port })
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
