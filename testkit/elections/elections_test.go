@@ -139,7 +139,7 @@ func start(t *testing.T) *fleet.Fleet {
 	defer cancel()
 	f, err := fleet.Start(ctx, fleet.Options{
 		Dir: dir, Binary: bin, Agents: 1, Namespaces: true, Trace: true,
-		Env: []string{fleet.CheapJobs, "FORGEYARD_CLUSTER_EARLY_ELECTION=true"},
+		Env: []string{fleet.CheapJobs},
 	})
 	require.NoError(t, err, "logs are kept in %s", dir)
 	t.Cleanup(func() {

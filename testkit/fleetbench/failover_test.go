@@ -63,7 +63,9 @@ func startFleetWith(b *testing.B, o fleet.Options) *fleet.Fleet {
 	return f
 }
 
-// BenchmarkFailoverKill ends the scheduler's owner, which leads, with kill -9.
+// BenchmarkFailoverKill ends the scheduler's owner, which leads, with kill -9. The
+// relay between the daemons swallows what the kernel says of a dead process's port,
+// so the elections wait for the timers.
 func BenchmarkFailoverKill(b *testing.B) {
 	failovers(b, startFleet(b), kind{trials: trials, queued: jobsPerTrial}, killed, resumed)
 }
@@ -72,15 +74,14 @@ func killed(_ *fleet.Fleet, n *fleet.Node) error { return n.Kill() }
 
 func resumed(ctx context.Context, _ *fleet.Fleet, n *fleet.Node) error { return n.Resume(ctx) }
 
-// BenchmarkFailoverEarly is the same with early election on. The daemons have
-// networks of their own: a relay between them would swallow what the kernel says
-// of a dead process's port. The work arrives with the fault: starting jobs would
-// take the processors from what is measured.
+// BenchmarkFailoverEarly is the same with networks of the daemons' own, where a dead
+// process's port refuses: elections are early. The work arrives with the fault:
+// starting jobs would take the processors from what is measured.
 func BenchmarkFailoverEarly(b *testing.B) {
 	if !fleet.Privileged() {
 		b.Log("not privileged: a relay between the daemons swallows refusals, so the elections wait for the timers")
 	}
-	f := startFleetWith(b, fleet.Options{Namespaces: true, Env: []string{"FORGEYARD_CLUSTER_EARLY_ELECTION=true"}})
+	f := startFleetWith(b, fleet.Options{Namespaces: true})
 	failovers(b, f, kind{trials: earlyTrials, rest: earlyRest, arriving: jobsArriving}, killed, resumed)
 	early := 0
 	for _, n := range f.Nodes() {
