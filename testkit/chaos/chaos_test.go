@@ -6,6 +6,7 @@ package chaos
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"regexp"
 	"slices"
@@ -45,7 +46,7 @@ func TestChaosProcesses(t *testing.T) {
 	} else {
 		t.Log("not privileged: links are cut by the relay, no disk is filled")
 	}
-	deck, done, round := NewDeck(seed, faults), map[string]int{}, 0
+	deck, done, round := NewDeck(rand.New(rand.NewPCG(seed, 0)), faults, func(f Fault) int { return f.Often }), map[string]int{}, 0
 	for !t.Failed() && time.Now().Before(end) {
 		ok := t.Run(fmt.Sprintf("fleet-from-round-%d", round+1), func(t *testing.T) {
 			w := scenario.Start(t, o)

@@ -3,7 +3,6 @@
 package chaos
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -69,38 +68,4 @@ func privilegedFaults() []Fault {
 		all = append(all, Fault{Name: "isolate the owner, " + string(how), Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.IsolateOwnerBy(t, w, how) }})
 	}
 	return all
-}
-
-// Deck deals faults in an order that only its seed decides: first one of each
-// kind, so that a short run has them all, then whole shuffled decks.
-type Deck struct {
-	rand  *rand.Rand
-	all   []Fault
-	dealt bool
-	cards []Fault
-}
-
-// NewDeck returns the deck of a seed with these faults.
-func NewDeck(seed uint64, all []Fault) *Deck {
-	return &Deck{rand: rand.New(rand.NewPCG(seed, 0)), all: all}
-}
-
-// Deal returns the next fault.
-func (d *Deck) Deal() Fault {
-	if len(d.cards) == 0 {
-		for _, f := range d.all {
-			often := f.Often
-			if !d.dealt {
-				often = 1
-			}
-			for range often {
-				d.cards = append(d.cards, f)
-			}
-		}
-		d.dealt = true
-		d.rand.Shuffle(len(d.cards), func(i, j int) { d.cards[i], d.cards[j] = d.cards[j], d.cards[i] })
-	}
-	next := d.cards[0]
-	d.cards = d.cards[1:]
-	return next
 }

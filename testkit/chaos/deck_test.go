@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,7 +12,7 @@ import (
 func TestSeedDecidesTheDeal(t *testing.T) {
 	all := append(processFaults(), privilegedFaults()...)
 	names := func(seed uint64, n int) (dealt []string) {
-		d := NewDeck(seed, all)
+		d := NewDeck(rand.New(rand.NewPCG(seed, 0)), all, func(f Fault) int { return f.Often })
 		for range n {
 			dealt = append(dealt, d.Deal().Name)
 		}

@@ -22,38 +22,22 @@ type Blow struct {
 	Rest   time.Duration // after that, until the next
 }
 
-// Storm draws blows in an order that its seed alone decides: first one of each
-// kind, so that a short run has them all, then whole shuffled decks.
+// Storm draws blows in an order that its seed alone decides.
 type Storm struct {
 	rand        *rand.Rand
-	kinds       []Kind
+	deck        *Deck[Kind]
 	least, most time.Duration // of a rest
-	dealt       bool
-	cards       []Kind
 }
 
 // NewStorm returns the storm of a seed. stream tells storms of one seed apart.
 func NewStorm(seed, stream uint64, leastRest, mostRest time.Duration, kinds []Kind) *Storm {
-	return &Storm{rand: rand.New(rand.NewPCG(seed, stream)), kinds: kinds, least: leastRest, most: mostRest}
+	r := rand.New(rand.NewPCG(seed, stream))
+	return &Storm{rand: r, deck: NewDeck(r, kinds, func(k Kind) int { return k.Often }), least: leastRest, most: mostRest}
 }
 
 // Next draws a blow.
 func (s *Storm) Next() Blow {
-	if len(s.cards) == 0 {
-		for _, k := range s.kinds {
-			n := k.Often
-			if !s.dealt {
-				n = 1
-			}
-			for range n {
-				s.cards = append(s.cards, k)
-			}
-		}
-		s.dealt = true
-		s.rand.Shuffle(len(s.cards), func(i, j int) { s.cards[i], s.cards[j] = s.cards[j], s.cards[i] })
-	}
-	k := s.cards[0]
-	s.cards = s.cards[1:]
+	k := s.deck.Deal()
 	return Blow{Kind: k.Name, Victim: int(s.rand.Uint32() >> 1), Lasts: s.between(k.AtLeast, k.Under), Rest: s.between(s.least, s.most)}
 }
 
