@@ -60,7 +60,7 @@ func lines() []line {
 	}
 }
 
-// TestChaosElections runs the lines side by side: what they ask for is no speed.
+// TestChaosElections runs lines side by side, as many as -test.parallel says: what they ask for is no speed.
 func TestChaosElections(t *testing.T) {
 	var starts sync.Mutex // a fleet's start is the work of many, what follows is not
 	for _, l := range lines() {
