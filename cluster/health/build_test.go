@@ -214,6 +214,12 @@ func TestQuorumHealth(t *testing.T) {
 		cutOff(&in, 2*DefaultElection+cluster.ConfirmationBound+time.Millisecond)
 		require.Equal(t, QuorumLost, Build(in).Quorum.Health)
 
+		in = fleet(3, 2)
+		in.View.Confirmed = now.Add(-time.Minute)
+		s := Build(in)
+		require.Equal(t, QuorumUnknown, s.Quorum.Health, "a voter that follows a leader and is behind hears of a quorum")
+		require.Contains(t, s.Reasons[0], "leads, and this node has not caught up with it for")
+
 		in = fleet(3, 3)
 		in.View.Members[2].Role = fsm.Observer
 		cutOff(&in, time.Minute)

@@ -48,6 +48,7 @@ func count(rows []MemberRow) tally {
 //	view confirmed, otherwise                          Degraded
 //	not confirmed, for less than two elections         Unknown: one may be running
 //	not confirmed, and not a voter                     Unknown: it hears from the leader alone
+//	not confirmed, and another leads                   Unknown: there is a quorum, this node is behind
 //	not confirmed for longer                           Lost
 //
 // The reasons say why it is not Healthy.
@@ -74,6 +75,10 @@ func quorum(in Input, rows []MemberRow) (QuorumStatus, []string) {
 	case self.Role != fsm.Voter:
 		q.Health = QuorumUnknown
 		return q, []string{fmt.Sprintf("no leader has confirmed this %s's view for %s", strings.ToLower(self.Role.String()), span(since))}
+	}
+	if known := in.View.KnownLeader; !known.IsZero() && known != in.Self.Node {
+		q.Health = QuorumUnknown
+		return q, []string{fmt.Sprintf("%s leads, and this node has not caught up with it for %s", in.name(known), span(since))}
 	}
 	q.Health, q.CanLose = QuorumLost, 0
 	if t.unknown == 0 {

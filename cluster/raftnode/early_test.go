@@ -126,3 +126,17 @@ func testimonyIsForVoters(t *testing.T, w *wires, leader, follower, learner *mem
 	require.NotEqual(t, fsm.IncarnationID{}, said.Case.Incarnation)
 	require.Equal(t, follower.node.raft.LastIndex(), said.Position.Index)
 }
+
+// An append that came after the last look calls the campaign off: the leader is there.
+func TestElectionStabilityNoCampaignAfterAnAppend(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, f *fleet) {
+		follower := f.others(f.leader())[0]
+		engine := consensus{follower.node}
+		was := engine.Standing()
+		require.Eventually(t, func() bool { return engine.Standing().Appended.After(was.Appended) }, time.Minute, 10*time.Millisecond)
+		require.ErrorIs(t, engine.Campaign(t.Context(), was), errLeaderBack)
+		now := engine.Standing()
+		now.Term--
+		require.ErrorIs(t, engine.Campaign(t.Context(), now), errLeaderBack)
+	})
+}

@@ -216,3 +216,23 @@ func TestLeaseIDsRise(t *testing.T) {
 		}
 	}
 }
+
+// A new epoch begins with nothing of the one before, on the same node too, and an
+// epoch that has passed takes nothing from the present one.
+func TestLedgerIsOfOneEpoch(t *testing.T) {
+	p := newPlane(t, Config{})
+	p.agent("a", 2)
+	p.submit(2, nil)
+	first := p.lead()
+	require.Positive(t, p.batch(first))
+	old := p.ledgerOf(first)
+	second := p.lead()
+	present := p.ledgerOf(second)
+	require.NotSame(t, old, present)
+	require.EqualValues(t, second.Epoch(), present.epoch)
+	require.Empty(t, present.picks)
+	require.Zero(t, present.lastID)
+	require.False(t, present.known)
+	require.NotSame(t, present, p.ledgerOf(first))
+	require.Same(t, present, p.ledgerOf(second))
+}

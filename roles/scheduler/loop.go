@@ -51,7 +51,7 @@ func (s *Scheduler) loop(name string, b *bell, rest time.Duration, do step) func
 				return nil
 			default:
 				if ok, since := s.cfg.Store.Writable(); !ok && since >= outage {
-					return actors.Stuck(fmt.Errorf("%s: PostgreSQL could not be written to for %s: %w", name, since.Round(time.Second), err))
+					return actors.Stuck(fmt.Errorf("PostgreSQL could not be written to for %s: %w", since.Round(time.Second), err))
 				}
 				if failed++; failed >= patience || g.Check() != nil {
 					return fmt.Errorf("%s: %w", name, err)

@@ -24,9 +24,8 @@ func TestRoleEndsWithoutPostgres(t *testing.T) {
 		"no session is taken": {func(p *plane) {
 			p.exec(fmt.Sprintf(`REVOKE CONNECT ON DATABASE %s FROM PUBLIC, forgeyard_app`, pgx.Identifier{p.database.Name}.Sanitize()))
 			p.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()`, p.database.Name)
-			// A session that rested for a second is looked at before it is used. One that
-			// was used meanwhile would be lost with a write, and the epoch with it.
-			require.Eventually(p, func() bool { ok, since := p.store.Writable(); return !ok && since > 2*time.Second }, soon, 10*time.Millisecond)
+			// No session is used meanwhile, so that none is lost with a write, and the epoch with it.
+			require.Eventually(p, func() bool { ok, since := p.store.Writable(); return !ok && since > outage }, soon, 10*time.Millisecond)
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

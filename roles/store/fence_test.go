@@ -3,8 +3,10 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -184,6 +186,27 @@ func TestAckOnlyAfterCommit(t *testing.T) {
 	require.Zero(t, one[int](t, db, "SELECT count(*) FROM late"))
 	require.NoError(t, g.Check(), "an ordinary error costs no epoch")
 	require.NoError(t, s.Fenced(t.Context(), g, insert("next")), "and the session is usable")
+}
+
+// A batch whose statements could not be planned was never sent: that costs no epoch,
+// though its time was over while the server waited for a lock.
+func TestUnplannedBatchIsNotApplied(t *testing.T) {
+	db := newDatabase(t)
+	s := open(t, db)
+	g := newHolder(t).fenced(t, s, 1)
+	tx, err := session(t, db.Super).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE work IN ACCESS EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	err = s.Fenced(ctx, g, func(b *pgx.Batch) { b.Queue("INSERT INTO work (note) VALUES ('unplanned') RETURNING id") })
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Equal(t, NotApplied, Classify(err))
+	require.NoError(t, g.Check())
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, s.Fenced(t.Context(), g, insert("after")))
+	require.Equal(t, "after", one[string](t, db, "SELECT string_agg(note, ',') FROM work"))
 }
 
 // A callback's own error hides the commit's answer.

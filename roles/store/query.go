@@ -96,10 +96,14 @@ func (s *Store) Batch(ctx context.Context, fill func(*pgx.Batch)) error {
 // on) hides whether the commit came: it is marked unknown.
 func send(ctx context.Context, c *pgx.Conn, b *pgx.Batch) error {
 	err := plantedAnswer(b, c.SendBatch(ctx, b)).Close()
-	if err != nil && state(err) == "" && !pgconn.SafeToRetry(err) {
-		return ErrUnknown.Wrap(err, "")
+	var planning pgx.ErrPreprocessingBatch
+	switch {
+	case err == nil || state(err) != "" || pgconn.SafeToRetry(err):
+		return err
+	case errors.As(err, &planning): // the session was lost, or the time was over, before any of it was sent
+		return &notSent{err}
 	}
-	return err
+	return ErrUnknown.Wrap(err, "")
 }
 
 // Tx runs f in one READ COMMITTED transaction. It commits when f returns nil

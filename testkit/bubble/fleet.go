@@ -179,7 +179,7 @@ func (f *Fleet) Await(what string, ok func() bool) {
 	f.t.Helper()
 	for begun := time.Now(); !ok(); <-time.After(50 * time.Millisecond) {
 		if time.Since(begun) > patience {
-			require.FailNow(f.t, "it did not happen", what)
+			require.FailNowf(f.t, "it did not happen", "%s: not within %s", what, patience)
 		}
 	}
 }

@@ -20,8 +20,14 @@ type healthStatus = health.ClusterStatus
 // awaitDone waits until a run has at least count finished jobs.
 func (f *Fleet) awaitDone(on *Node, id string, count int) {
 	f.t.Helper()
+	var doc runner.RunDocument
+	defer func() {
+		if f.t.Failed() {
+			f.t.Logf("run %s: %d jobs were to be done, %d succeeded and %d failed", id, count, doc.Counts.Succeeded, doc.Counts.Failed)
+		}
+	}()
 	f.Await("jobs are done", func() bool {
-		var doc runner.RunDocument
+		doc = runner.RunDocument{}
 		on.Call(http.MethodGet, "/v1/runs/"+id, struct{}{}, &doc)
 		return doc.Counts.Succeeded+doc.Counts.Failed >= count
 	})

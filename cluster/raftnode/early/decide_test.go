@@ -3,7 +3,10 @@
 package early
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"slices"
 	"testing"
 	"time"
@@ -220,4 +223,13 @@ func TestOneCampaigns(t *testing.T) {
 		}
 		require.Equal(t, want, campaigns)
 	})
+}
+
+// An echo counts on its own socket only: another one, though of the same leader, may have another way to it.
+func TestAnotherSocketHasSeenNothing(t *testing.T) {
+	w := New(node(1), nil, Outside{Dial: func(string) (net.Conn, error) { return nil, errors.New("no way") }}, slog.New(slog.DiscardHandler), time.Now)
+	w.eye = Sight{Echoed: zero, EchoOf: process(3), Refused: zero}
+	w.turnTo(target{node: node(3), addr: "127.0.0.1:1"})
+	require.Equal(t, Sight{}, w.eye)
+	require.Nil(t, w.socket)
 }
