@@ -199,6 +199,7 @@ func TestLaggingMemberFollowsALeaderItDoesNotKnow(t *testing.T) {
 func TestSleepingVoterStopsFurtherChanges(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fleet) {
 		f.grow(3)
+		<-time.After(time.Second) // the leader hears that all three have stored the last change, or it would permit no other
 		f.other().stop()
 		leader, m := f.leader(), f.add()
 		m.start(false)

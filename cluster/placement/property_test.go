@@ -112,6 +112,9 @@ func requireEligible(t *rapid.T, in Input, c fsm.AssignRole) {
 	require.Less(t, in.Now.Sub(report.Received), time.Second)
 	require.True(t, report.PGWritable)
 	require.Contains(t, report.RunnableRoles, c.Role)
+	if in.Backoff.leadership != in.View.LeaderEpoch.Epoch {
+		return // what happened under another leadership is no failure of anything that this one decided
+	}
 	for _, d := range in.Backoff.Delays(in.Now) {
 		require.False(t, d.Role == c.Role && d.Node == c.Owner, "assigned during its back-off")
 	}
