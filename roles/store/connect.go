@@ -30,6 +30,7 @@ const (
 	beginTimeout     = 10 * time.Second
 	statementTimeout = 10 * time.Second
 	idleInTxTimeout  = 5 * time.Second
+	fencedLock       = 4 * time.Second // a fenced batch waits for a lock: shorter than for its answer, which would be unknown
 )
 
 var errReadOnlyServer = errors.New("the server is read-only")
@@ -50,6 +51,9 @@ func (s *Store) pool(ctx context.Context, kind, dsn string, size, idle int, admi
 	if ownBound {
 		cfg.ConnConfig.ConnectTimeout = beginTimeout
 		cfg.ConnConfig.DialFunc = (&net.Dialer{Timeout: connectTimeout}).DialContext
+	}
+	if kind == "fenced" {
+		cfg.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(fencedLock)
 	}
 	for name, value := range map[string]string{
 		"application_name":                    strings.Join(strings.Fields("forgeyard "+s.cfg.Name+" "+kind), " "),

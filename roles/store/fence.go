@@ -129,12 +129,16 @@ func (s *Store) RaiseFence(ctx context.Context, g cluster.RoleGuard) (err error)
 	defer cancel()
 	ctx, cancelBudget := context.WithTimeout(ctx, raiseBudget)
 	defer cancelBudget()
+	var why error // of the last attempt that had its time
 	for {
 		if err := g.CheckGranted(); err != nil {
 			return err
 		}
 		op.Sent = true
 		err := s.raise(ctx, authorityOf(g))
+		if why == nil || ctx.Err() == nil {
+			why = err
+		}
 		switch code := state(err); {
 		case err == nil:
 			return g.CheckGranted()
@@ -150,7 +154,7 @@ func (s *Store) RaiseFence(ctx context.Context, g cluster.RoleGuard) (err error)
 		}
 		select {
 		case <-ctx.Done():
-			return errors.Join(err, context.Cause(ctx))
+			return errors.Join(why, context.Cause(ctx))
 		case <-time.After(raiseRetry):
 		}
 	}

@@ -209,6 +209,26 @@ func TestUnplannedBatchIsNotApplied(t *testing.T) {
 	require.Equal(t, "after", one[string](t, db, "SELECT string_agg(note, ',') FROM work"))
 }
 
+// Somebody holds a table for longer than a batch has time: the server says so before
+// the time is over, and the epoch goes on.
+func TestLockedTableCostsNoEpoch(t *testing.T) {
+	db := newDatabase(t)
+	s := open(t, db, func(c *Config) { c.FencedConns = 1 })
+	g := newHolder(t).fenced(t, s, 1)
+	require.NoError(t, s.Fenced(t.Context(), g, insert("before"))) // its statements are planned
+	tx, err := session(t, db.Super).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE work IN ACCESS EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	err = s.Fenced(t.Context(), g, insert("meanwhile"))
+	require.Equal(t, "55P03", state(err), "%v", err)
+	require.Equal(t, NotApplied, Classify(err))
+	require.NoError(t, g.Check())
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.NoError(t, s.Fenced(t.Context(), g, insert("after")))
+	require.Equal(t, "before,after", one[string](t, db, "SELECT string_agg(note, ',' ORDER BY note DESC) FROM work"))
+}
+
 // A callback's own error hides the commit's answer.
 func TestCallbackErrorIsUnknown(t *testing.T) {
 	db := newDatabase(t)

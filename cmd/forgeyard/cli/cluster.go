@@ -118,11 +118,14 @@ func headlineTail(s health.ClusterStatus) string {
 	case health.Healthy:
 		return fmt.Sprintf(" - can lose %s more %s", count(s.Quorum.CanLose), plural(s.Quorum.CanLose, "voter"))
 	case health.Degraded:
+		if len(s.PostgreSQL.Writable) == 0 && len(s.PostgreSQL.Missing) > 0 {
+			return " - no daemon can write to PostgreSQL: no run is accepted, no job started"
+		}
 		return fmt.Sprintf(" - writes continue, can lose %s more %s", count(s.Quorum.CanLose), plural(s.Quorum.CanLose, "voter"))
 	case health.NoQuorum:
 		return " - writes stopped; running jobs go on"
 	}
-	return " - cannot tell: this node sees no majority and no leader"
+	return " - cannot tell: no leader has confirmed what this node knows"
 }
 
 func leaderText(s health.ClusterStatus) string {

@@ -40,3 +40,15 @@ func TestReasonsAreToldOnce(t *testing.T) {
 		})
 	}
 }
+
+// What the headline promises must hold for who submits work, not for consensus alone.
+func TestHeadlineWithoutPostgres(t *testing.T) {
+	var s health.ClusterStatus
+	s.Headline, s.Quorum.CanLose = health.Degraded, 1
+	s.PostgreSQL.Writable, s.PostgreSQL.Missing = []string{"node-a"}, []string{"node-b"}
+	require.Contains(t, headlineTail(s), "writes continue")
+	s.PostgreSQL.Writable, s.PostgreSQL.Missing = nil, []string{"node-a", "node-b"}
+	require.Contains(t, headlineTail(s), "no daemon can write to PostgreSQL")
+	s.Headline = health.Unknown
+	require.Contains(t, headlineTail(s), "cannot tell")
+}
