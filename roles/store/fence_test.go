@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/testkit/pgtest"
 )
 
 // The fence stands at generation 2, epoch 7, owner a. Everyone else is refused,
@@ -188,19 +189,26 @@ func TestAckOnlyAfterCommit(t *testing.T) {
 	require.NoError(t, s.Fenced(t.Context(), g, insert("next")), "and the session is usable")
 }
 
+// locked holds the table of work until its transaction ends.
+func locked(t *testing.T, db *pgtest.Database) pgx.Tx {
+	t.Helper()
+	tx, err := session(t, db.Super).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `LOCK TABLE work IN ACCESS EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	return tx
+}
+
 // A batch whose statements could not be planned was never sent: that costs no epoch,
 // though its time was over while the server waited for a lock.
 func TestUnplannedBatchIsNotApplied(t *testing.T) {
 	db := newDatabase(t)
 	s := open(t, db)
 	g := newHolder(t).fenced(t, s, 1)
-	tx, err := session(t, db.Super).Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `LOCK TABLE work IN ACCESS EXCLUSIVE MODE`)
-	require.NoError(t, err)
+	tx := locked(t, db)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	err = s.Fenced(ctx, g, func(b *pgx.Batch) { b.Queue("INSERT INTO work (note) VALUES ('unplanned') RETURNING id") })
+	err := s.Fenced(ctx, g, func(b *pgx.Batch) { b.Queue("INSERT INTO work (note) VALUES ('unplanned') RETURNING id") })
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Equal(t, NotApplied, Classify(err))
 	require.NoError(t, g.Check())
@@ -216,11 +224,8 @@ func TestLockedTableCostsNoEpoch(t *testing.T) {
 	s := open(t, db, func(c *Config) { c.FencedConns = 1 })
 	g := newHolder(t).fenced(t, s, 1)
 	require.NoError(t, s.Fenced(t.Context(), g, insert("before"))) // its statements are planned
-	tx, err := session(t, db.Super).Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `LOCK TABLE work IN ACCESS EXCLUSIVE MODE`)
-	require.NoError(t, err)
-	err = s.Fenced(t.Context(), g, insert("meanwhile"))
+	tx := locked(t, db)
+	err := s.Fenced(t.Context(), g, insert("meanwhile"))
 	require.Equal(t, "55P03", state(err), "%v", err)
 	require.Equal(t, NotApplied, Classify(err))
 	require.NoError(t, g.Check())
