@@ -41,7 +41,7 @@ var lasting = map[string]bool{
 // same kind does: a transport refuses strangers and older builds, too. A code that
 // this build does not know settles nothing.
 func Settles(err error, c fsm.Command) bool {
-	if _, any := c.(fsm.StartExclusiveOperation); any {
+	if _, begins := c.(fsm.StartExclusiveOperation); begins {
 		return false // it expects no epoch: what refuses it now may accept it later
 	}
 	var e *Error

@@ -3,11 +3,9 @@
 package scheduler
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/cluster"
@@ -22,8 +20,7 @@ func TestRoleEndsWithoutPostgres(t *testing.T) {
 	}{
 		"a statement is refused": {func(p *plane) { p.exec(`REVOKE SELECT ON forge.jobs FROM PUBLIC, forgeyard_app`) }, false},
 		"no session is taken": {func(p *plane) {
-			p.exec(fmt.Sprintf(`REVOKE CONNECT ON DATABASE %s FROM PUBLIC, forgeyard_app`, pgx.Identifier{p.database.Name}.Sanitize()))
-			p.exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()`, p.database.Name)
+			p.database.Refuse(p)
 			// No session is used meanwhile, so that none is lost with a write, and the epoch with it.
 			require.Eventually(p, func() bool { ok, since := p.store.Writable(); return !ok && since > outage }, soon, 10*time.Millisecond)
 		}, true},

@@ -52,10 +52,7 @@ func (s *Store) pool(ctx context.Context, kind, dsn string, size, idle int, admi
 		cfg.ConnConfig.ConnectTimeout = beginTimeout
 		cfg.ConnConfig.DialFunc = (&net.Dialer{Timeout: connectTimeout}).DialContext
 	}
-	if kind == "fenced" {
-		cfg.ConnConfig.RuntimeParams["lock_timeout"] = milliseconds(fencedLock)
-	}
-	for name, value := range map[string]string{
+	settings := map[string]string{
 		"application_name":                    strings.Join(strings.Fields("forgeyard "+s.cfg.Name+" "+kind), " "),
 		"statement_timeout":                   milliseconds(statementTimeout),
 		"idle_in_transaction_session_timeout": milliseconds(idleInTxTimeout),
@@ -66,7 +63,11 @@ func (s *Store) pool(ctx context.Context, kind, dsn string, size, idle int, admi
 		// an index. What has none pays an imagined cost for it, which must not start the compiler.
 		"enable_seqscan": "off",
 		"jit":            "off",
-	} {
+	}
+	if kind == "fenced" {
+		settings["lock_timeout"] = milliseconds(fencedLock)
+	}
+	for name, value := range settings { // those that the DSN does not have
 		if _, ok := cfg.ConnConfig.RuntimeParams[name]; !ok {
 			cfg.ConnConfig.RuntimeParams[name] = value
 		}

@@ -188,10 +188,6 @@ func TestRaiseSaysWhatTheServerAnswered(t *testing.T) {
 	db := newDatabase(t)
 	s := open(t, db)
 	g := newHolder(t).granted(t, 1)
-	super := session(t, db.Super)
-	_, err := super.Exec(t.Context(), fmt.Sprintf(`REVOKE CONNECT ON DATABASE %s FROM PUBLIC, forgeyard_app`, pgx.Identifier{db.Name}.Sanitize()))
-	require.NoError(t, err)
-	_, err = super.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1 AND pid <> pg_backend_pid()`, db.Name)
-	require.NoError(t, err)
+	db.Refuse(t)
 	require.ErrorContains(t, s.RaiseFence(t.Context(), g), "permission denied for database")
 }

@@ -66,6 +66,24 @@ func create(t testing.TB, migrated bool) *Database {
 	return d
 }
 
+// Refuse ends the sessions of all but superusers and lets the application begin no other.
+func (d *Database) Refuse(t testing.TB) {
+	t.Helper()
+	c, err := pgx.Connect(t.Context(), d.Super)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	defer c.Close(context.WithoutCancel(t.Context()))
+	for _, sql := range []string{
+		"REVOKE CONNECT ON DATABASE " + pgx.Identifier{d.Name}.Sanitize() + " FROM PUBLIC, " + migrations.AppRole,
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN pg_roles ON rolname = usename WHERE datname = current_database() AND NOT rolsuper",
+	} {
+		if _, err := c.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("pgtest: %v", err)
+		}
+	}
+}
+
 // server is where the databases of this run live.
 type server struct {
 	host string
