@@ -50,10 +50,14 @@ func Confine() error {
 		return fmt.Errorf("seccomp filter: %w", errno)
 	}
 	// sendmsg and recvmsg are not watched: the supervisor does not listen yet.
-	if err := unix.Sendmsg(socketFD, []byte{0}, unix.UnixRights(int(listener)), nil, 0); err != nil {
+	if err := uninterrupted(func() error { return unix.Sendmsg(socketFD, []byte{0}, unix.UnixRights(int(listener)), nil, 0) }); err != nil {
 		return fmt.Errorf("hand over the listener: %w", err)
 	}
-	if _, _, _, _, err := unix.Recvmsg(socketFD, make([]byte, 1), nil, 0); err != nil {
+	err := uninterrupted(func() error {
+		_, _, _, _, err := unix.Recvmsg(socketFD, make([]byte, 1), nil, 0)
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("wait for the supervisor: %w", err)
 	}
 	return unix.Close(int(listener))

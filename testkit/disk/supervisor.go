@@ -69,7 +69,11 @@ func (p *Process) takeOver(socket int) error {
 	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
 		return fmt.Errorf("bound the wait: %w", err)
 	}
-	_, n, _, _, err := unix.Recvmsg(socket, make([]byte, 1), oob, unix.MSG_CMSG_CLOEXEC)
+	var n int
+	err := uninterrupted(func() (err error) {
+		_, n, _, _, err = unix.Recvmsg(socket, make([]byte, 1), oob, unix.MSG_CMSG_CLOEXEC)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("wait for the listener: %w", err)
 	}
@@ -85,7 +89,17 @@ func (p *Process) takeOver(socket int) error {
 	if p.pidfd, err = unix.PidfdOpen(p.cmd.Process.Pid, 0); err != nil {
 		return errors.Join(fmt.Errorf("pidfd: %w", err), unix.Close(p.listener))
 	}
-	return unix.Sendmsg(socket, []byte{0}, nil, nil, 0)
+	return uninterrupted(func() error { return unix.Sendmsg(socket, []byte{0}, nil, nil, 0) })
+}
+
+// uninterrupted makes a system call again for as long as a signal ends it. Go sends itself
+// signals, and the kernel begins again by itself only what waits without a bound.
+func uninterrupted(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 // Kill ends the process at once, as SIGKILL does.
@@ -93,7 +107,11 @@ func (p *Process) Kill() error { return p.cmd.Process.Kill() }
 
 // Ended reports whether the process has ended. Wait must be called all the same.
 func (p *Process) Ended() bool {
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}, 0)
+	var n int
+	err := uninterrupted(func() (err error) {
+		n, err = unix.Poll([]unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}, 0)
+		return err
+	})
 	return err == nil && n > 0
 }
 
@@ -163,12 +181,12 @@ func (p *Process) serve() {
 			continue
 		}
 		var n notification
-		if errno := ioctl(p.listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); errno != 0 {
-			if errno != unix.ENOENT && errno != unix.EINTR { // ENOENT: the caller was killed meanwhile
-				p.failed = fmt.Errorf("receive a notification: %w", errno)
-				return
-			}
+		switch err := ioctl(p.listener, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOENT): // ENOENT: the caller was killed meanwhile
 			continue
+		case err != nil:
+			p.failed = fmt.Errorf("receive a notification: %w", err)
+			return
 		}
 		p.handle(n)
 	}
@@ -237,12 +255,14 @@ func (p *Process) carryOut(n notification, op *operation, fault Fault) {
 
 func (p *Process) answer(a answer) {
 	// It fails only when the caller was killed meanwhile.
-	_ = ioctl(p.listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a))
+	_ = uninterrupted(func() error { return ioctl(p.listener, unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&a)) })
 }
 
-func ioctl(fd int, request uint, arg unsafe.Pointer) unix.Errno {
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(request), uintptr(arg))
-	return errno
+func ioctl(fd int, request uint, arg unsafe.Pointer) error {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(request), uintptr(arg)); errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // below returns the path relative to the supervised directory.

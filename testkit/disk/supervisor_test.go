@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -117,6 +119,43 @@ func TestRecord(t *testing.T) {
 	require.Equal(t, map[string]bool{"none": true, "durable": true, x(3, 3+2*sector): true}, seen["cut"])
 	require.True(t, seen["tear"][x(sector, 2*sector)], "the middle sector alone")
 	require.Len(t, seen["tear"], 9, "no file, or any of the three sectors that the write touches")
+}
+
+// TestSignals runs it while every thread of the supervisor gets a signal again and again, as Go's own
+// scheduler sends them: no step may take one for a failure.
+func TestSignals(t *testing.T) {
+	done := make(chan struct{})
+	var storm sync.WaitGroup
+	var sent int
+	storm.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			threads, err := os.ReadDir("/proc/self/task")
+			if err != nil {
+				continue
+			}
+			for _, thread := range threads {
+				if tid, err := strconv.Atoi(thread.Name()); err == nil && unix.Tgkill(os.Getpid(), tid, unix.SIGURG) == nil {
+					sent++
+				}
+			}
+			time.Sleep(50 * time.Microsecond) // the machine is not this test's alone
+		}
+	})
+	t.Cleanup(func() {
+		close(done)
+		storm.Wait()
+		require.Greater(t, sent, 100)
+	})
+	for range 5 {
+		p, _, out := supervise(t)
+		require.NoError(t, p.Wait(), "%s", out)
+		require.Len(t, p.Events(), 11)
+	}
 }
 
 func TestFaults(t *testing.T) {
