@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"strings"
-	"time"
 
 	"github.com/forgeyard/forgeyard/cluster/health"
 	"github.com/forgeyard/forgeyard/fsm"
@@ -156,28 +154,4 @@ func (f *Fleet) AddLearner(ctx context.Context) (*Node, error) {
 		return false
 	})
 	return n, err
-}
-
-// Restart ends the daemon with SIGKILL and starts it again at once. It returns
-// for how long its port was not held.
-func (n *Node) Restart(ctx context.Context) (gap time.Duration, err error) {
-	if err := n.Kill(); err != nil {
-		return 0, err
-	}
-	began := time.Now()
-	if err := n.start(); err != nil {
-		return 0, err
-	}
-	port := fmt.Sprintf(":%04X ", n.ownCluster.Port())
-	for {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/udp", n.PID())) // of its network
-		if err == nil && strings.Contains(string(text), port) {
-			return time.Since(began), nil
-		}
-		select {
-		case <-ctx.Done():
-			return 0, fmt.Errorf("%s does not hold its port again: %w", n.Name, ctx.Err())
-		case <-time.After(time.Millisecond):
-		}
-	}
 }
