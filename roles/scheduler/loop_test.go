@@ -3,11 +3,13 @@
 package scheduler
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgeyard/forgeyard/actors"
 	"github.com/forgeyard/forgeyard/cluster"
 )
 
@@ -31,7 +33,9 @@ func TestRoleEndsWithoutPostgres(t *testing.T) {
 			g := p.lead()
 			c.fault(p)
 			ended := make(chan error, 1)
-			go func() { ended <- p.Spec().Loops[1].Run(g.Context(), g) }()
+			loops := p.Spec().Loops
+			upkeep := loops[slices.IndexFunc(loops, func(l actors.Loop) bool { return l.Name == "upkeep" })]
+			go func() { ended <- upkeep.Run(g.Context(), g) }()
 			var err error
 			select {
 			case err = <-ended:

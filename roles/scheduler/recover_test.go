@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/roles/runner"
+	"github.com/forgeyard/forgeyard/roles/store"
 )
 
 // TestStatementsArePlanned: each statement of the first transaction and of the
@@ -26,18 +27,9 @@ func TestStatementsArePlanned(t *testing.T) {
 	require.Contains(t, Statements(), leaseSQL)
 	require.Contains(t, Statements(), scanSQL)
 	for _, sql := range Statements() {
-		statement, err := c.Prepare(t.Context(), "planned", sql)
-		require.NoError(t, err, sql)
-		args := ""
-		if n := len(statement.ParamOIDs); n > 0 {
-			args = "(NULL" + strings.Repeat(", NULL", n-1) + ")"
-		}
-		rows, err := c.Query(t.Context(), "EXPLAIN EXECUTE planned"+args, pgx.QueryExecModeSimpleProtocol)
-		require.NoError(t, err, sql)
-		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		lines, err := store.Plan(t.Context(), c, sql)
 		require.NoError(t, err, sql)
 		require.NotContains(t, strings.Join(lines, "\n"), "One-Time Filter: false", "a part is not planned: %s", sql)
-		require.NoError(t, c.Deallocate(t.Context(), "planned"))
 	}
 }
 

@@ -42,7 +42,6 @@ func (s *Store) warm(ctx context.Context, c *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, beginTimeout)
 	defer cancel()
 	begun := s.cfg.Now()
-	// A generic plan: whatever a NULL makes false would not be planned at all.
 	settings := fmt.Sprintf("SET statement_timeout = %s; SET lock_timeout = %s; SET plan_cache_mode = force_generic_plan", milliseconds(planTime), milliseconds(planLock))
 	if _, err := c.Exec(ctx, settings, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
@@ -52,7 +51,7 @@ func (s *Store) warm(ctx context.Context, c *pgx.Conn) error {
 			s.cfg.Logger.Debug("a session is used before all was planned", "planned", i, "of", len(s.cfg.Warm))
 			break
 		}
-		err := plan(ctx, c, sql)
+		_, err := Plan(ctx, c, sql)
 		var refused *pgconn.PgError
 		if errors.As(err, &refused) && !c.IsClosed() {
 			s.cfg.Logger.Debug("a statement was not planned ahead", "err", err)
@@ -66,16 +65,23 @@ func (s *Store) warm(ctx context.Context, c *pgx.Conn) error {
 	return err
 }
 
-func plan(ctx context.Context, c *pgx.Conn, sql string) (err error) {
+// Plan has the server plan a statement, with a NULL for each parameter, and
+// returns the lines of its EXPLAIN. Nothing is executed. The session's
+// plan_cache_mode should be force_generic_plan: whatever a NULL makes false is
+// not planned at all otherwise. An error is the server's or the connection's.
+func Plan(ctx context.Context, c *pgx.Conn, sql string) (lines []string, err error) {
 	statement, err := c.Prepare(ctx, warmName, sql)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.Deallocate(ctx, warmName)) }()
 	args := ""
 	if n := len(statement.ParamOIDs); n > 0 {
 		args = "(" + strings.TrimSuffix(strings.Repeat("NULL,", n), ",") + ")"
 	}
-	_, err = c.Exec(ctx, fmt.Sprintf("EXPLAIN EXECUTE %s%s", warmName, args), pgx.QueryExecModeSimpleProtocol)
-	return err
+	rows, err := c.Query(ctx, fmt.Sprintf("EXPLAIN EXECUTE %s%s", warmName, args), pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
