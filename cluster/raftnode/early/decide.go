@@ -25,8 +25,10 @@ const (
 	EchoAge = 2 * time.Second
 	// Rest is how long after a campaign, whatever its term, there is no other.
 	Rest = 10 * time.Second
-	// fresh is how old a refusal may be when it is judged.
-	fresh = 250 * time.Millisecond
+	// fresh is how old a refusal may be when it is judged, if nothing has come of
+	// that leader since: a kernel refuses one host six datagrams at a stroke and
+	// then one a second, and what QUIC still sends to the port counts too.
+	fresh = time.Second
 )
 
 // Standing is what a node's engine knows of its own part at one moment.

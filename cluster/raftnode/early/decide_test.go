@@ -101,9 +101,10 @@ func TestEachConditionIsNeeded(t *testing.T) {
 
 func TestWhatDoesNotHinder(t *testing.T) {
 	for name, change := range map[string]func(*scene){
-		"the same case was spoken of": func(c *scene) { c.rest = Rested{Testified: c.now.Add(-time.Second), Case: c.s.about()} },
-		"a campaign ten seconds ago":  func(c *scene) { c.rest = Rested{Campaigned: c.now.Add(-Rest), Testified: c.now.Add(-Rest)} },
-		"the other's log is shorter":  func(c *scene) { c.tell(2, func(t *Testimony) { t.Position.Index-- }) },
+		"the same case was spoken of":     func(c *scene) { c.rest = Rested{Testified: c.now.Add(-time.Second), Case: c.s.about()} },
+		"a campaign ten seconds ago":      func(c *scene) { c.rest = Rested{Campaigned: c.now.Add(-Rest), Testified: c.now.Add(-Rest)} },
+		"no further refusal for a second": func(c *scene) { c.now = c.eye.Refused.Add(fresh) },
+		"the other's log is shorter":      func(c *scene) { c.tell(2, func(t *Testimony) { t.Position.Index-- }) },
 		"a voter that hears it is ahead": func(c *scene) {
 			c.s.Voters = append(c.s.Voters, node(5), node(6))
 			c.said[node(5)] = c.said[node(2)]
@@ -130,7 +131,7 @@ func (c scene) tell(i int, change func(*Testimony)) {
 func draw(t *rapid.T) scene {
 	c := gone()
 	moment := func(name string) time.Time {
-		d := rapid.SampledFrom([]int{-11000, -10000, -2001, -2000, -1, 0, 1, 119, 120, 121, 140, 240, 250, 251, 400}).Draw(t, name)
+		d := rapid.SampledFrom([]int{-11000, -10000, -2001, -2000, -1, 0, 1, 119, 120, 121, 140, 240, 300, 400}).Draw(t, name)
 		return zero.Add(time.Duration(d) * time.Millisecond)
 	}
 	maybe := func(name string) time.Time {
@@ -139,7 +140,7 @@ func draw(t *rapid.T) scene {
 		}
 		return moment(name)
 	}
-	c.now = zero.Add(time.Duration(rapid.SampledFrom([]int{120, 121, 150, 300, 400, 12000}).Draw(t, "now")) * time.Millisecond)
+	c.now = zero.Add(time.Duration(rapid.SampledFrom([]int{120, 121, 150, 300, 400, 1120, 1121, 1140, 1141, 12000}).Draw(t, "now")) * time.Millisecond)
 	c.s.Follows = rapid.IntRange(0, 9).Draw(t, "follows") > 0
 	c.s.Appended = maybe("appended")
 	c.eye = Sight{Echoed: maybe("echoed"), EchoOf: process(rapid.IntRange(3, 4).Draw(t, "echo of")), Refused: maybe("refused")}
@@ -182,7 +183,7 @@ func TestExactlyWhenAllHold(t *testing.T) {
 		}
 		onlyVoters := slices.Contains(c.s.Voters, c.self) && c.s.Follows && c.self != c.s.Leader
 		oldAppend := !c.s.Appended.IsZero() && c.now.Sub(c.s.Appended) > 120*time.Millisecond
-		refusedThen := !c.eye.Refused.IsZero() && c.eye.Refused.Sub(c.s.Appended) > 120*time.Millisecond && c.now.Sub(c.eye.Refused) <= 250*time.Millisecond
+		refusedThen := !c.eye.Refused.IsZero() && c.eye.Refused.Sub(c.s.Appended) > 120*time.Millisecond && c.now.Sub(c.eye.Refused) <= time.Second
 		echoed := !c.eye.Echoed.IsZero() && c.eye.EchoOf == c.s.Incarnation && !c.eye.Echoed.After(c.eye.Refused) && c.eye.Refused.Sub(c.eye.Echoed) <= 2*time.Second
 		rested := (c.rest.Campaigned.IsZero() || c.now.Sub(c.rest.Campaigned) >= 10*time.Second) &&
 			(c.rest.Testified.IsZero() || c.now.Sub(c.rest.Testified) >= 10*time.Second || c.rest.Case == c.s.about())
