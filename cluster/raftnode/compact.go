@@ -93,7 +93,7 @@ func (n *Node) snapshot() {
 	if index := n.machine.current().Index; n.snapshotAt.Swap(index) == index {
 		return
 	}
-	err := n.await(n.stop, func() error { return n.raft.Snapshot().Error() })
+	err := n.await(n.stop, func() error { return n.answer(n.raft.Snapshot()) })
 	if err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) {
 		n.cfg.Logger.Warn("snapshot not taken", "error", err)
 	}

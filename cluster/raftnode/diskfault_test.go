@@ -202,6 +202,37 @@ func TestHandoverBehindAHungDisk(t *testing.T) {
 	}, func(c *Config) { c.StallLimit = time.Hour })
 }
 
+// Who asks just as a disk begins to hang has an end of it once the hang is over,
+// although the node was closed meanwhile: the library forgets what it has queued.
+func TestAskedAsADiskBeginsToHang(t *testing.T) {
+	for name, ask := range map[string]func(context.Context, *Node) error{
+		"hand over": func(ctx context.Context, n *Node) error { return n.StepDown(ctx, "it is asked") },
+		"prove it":  func(ctx context.Context, n *Node) error { _, err := n.LinearizableView(ctx); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 4 { // the library draws whether it takes up a request or its end first
+				withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, _ *ledger) {
+					briefly := func() context.Context {
+						ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+						t.Cleanup(cancel)
+						return ctx
+					}
+					leader := f.leader()
+					disks[leader.id].delay.Store(int64(2 * closeBound))
+					_, err := leader.node.Propose(briefly(), fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.SetMaintenance{State: fsm.ReadOnly}})
+					require.True(t, cluster.OutcomeUnknown(err), "%v", err)
+					disks[leader.id].heal()
+					require.Error(t, ask(briefly(), leader.node))
+					leader.connect(false)
+					require.ErrorIs(t, leader.node.Close(), ErrStoreStalled)
+					leader.node, leader.raft = nil, nil
+					<-time.After(2 * closeBound) // whoever still waits then keeps the test from ending
+				}, func(c *Config) { c.StallLimit = time.Hour })
+			}
+		})
+	}
+}
+
 // An error of the disk is the end of this process: what was to be written may be
 // there or not, and a second try could be answered with a success that is none.
 func TestFailedWriteEnds(t *testing.T) {

@@ -120,7 +120,7 @@ func (n *Node) barrier() error {
 		return nil
 	}
 	b := n.raft.Barrier(0)
-	err := b.Error()
+	err := n.answer(b)
 	n.noteHandover(err)
 	if err != nil {
 		return err
@@ -156,16 +156,14 @@ func (n *Node) StepDown(ctx context.Context, reason string) error {
 }
 
 // transfer lets the library pick the most advanced voter; it never picks one
-// without a vote. While a write to the log hangs nobody takes the request up, and
-// one that is still queued when the engine stops is never answered: it is not
-// made when the hang can be seen. A write that begins to hang just after is
-// bounded by ctx here, by drainBound at Close and by the watchdog for the process.
+// without a vote. While a write to the log hangs nobody takes the request up: it
+// is not made when the hang can be seen.
 func (n *Node) transfer(ctx context.Context) error {
 	now := n.cfg.Now()
 	if max(n.log.logWrite.lasts(now), n.log.stableWrite.lasts(now)) > n.cfg.Timers.HeartbeatTimeout {
 		return ErrStoreStalled.Wrap(nil, "leadership cannot be handed over")
 	}
-	err := n.await(ctx, func() error { return n.raft.LeadershipTransfer().Error() })
+	err := n.await(ctx, func() error { return n.answer(n.raft.LeadershipTransfer()) })
 	switch {
 	case err == nil:
 		return nil

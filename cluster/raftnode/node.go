@@ -46,6 +46,7 @@ type Node struct {
 	giveUp  context.CancelFunc
 	loops   sync.WaitGroup
 	calls   calls
+	ended   chan struct{} // closed once the library has stopped
 	closing sync.Once
 	closed  error
 }
@@ -65,7 +66,7 @@ func Open(cfg Config) (*Node, error) {
 	}
 	n := &Node{
 		cfg: cfg, store: st,
-		turned: make(chan struct{}, 1), remark: make(chan struct{}, 1),
+		turned: make(chan struct{}, 1), remark: make(chan struct{}, 1), ended: make(chan struct{}),
 		volume: volume{limit: cfg.Snapshots.Bytes, full: make(chan struct{}, 1)},
 	}
 	n.reports.clear()
@@ -203,6 +204,7 @@ func (n *Node) shutdown() error {
 	// another process can open it; its error is the log's.
 	go func() {
 		err := n.raft.Shutdown().Error()
+		close(n.ended)
 		n.calls.drain(drainBound)
 		n.store.high.raiseApplied(n.machine.current().Index)
 		err = errors.Join(err, n.store.high.flush(), n.store.close())

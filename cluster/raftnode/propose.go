@@ -5,6 +5,7 @@ package raftnode
 import (
 	"context"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -95,7 +96,7 @@ func (n *Node) append(ctx context.Context, data []byte) (cluster.Commit, error) 
 	var result applied
 	err := n.await(ctx, func() error {
 		f := n.raft.Apply(data, enqueue)
-		err := f.Error()
+		err := n.answer(f)
 		n.noteHandover(err)
 		if err == nil {
 			result = f.Response().(applied)
@@ -139,7 +140,7 @@ func (n *Node) LinearizableView(ctx context.Context) (cluster.View, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	err := n.await(ctx, func() error {
-		if err := n.raft.VerifyLeader().Error(); err != nil {
+		if err := n.answer(n.raft.VerifyLeader()); err != nil {
 			return err
 		}
 		return n.barrier()
@@ -175,6 +176,16 @@ func (n *Node) await(ctx context.Context, f func() error) error {
 	case <-ctx.Done():
 		return cluster.ErrTimeout.Wrap(ctx.Err(), "")
 	}
+}
+
+// answer waits for a future of the library until the engine has stopped, which
+// leaves what it had queued, or was about to apply, without an answer for ever.
+func (n *Node) answer(f raft.Future) error {
+	// The way out that the library gives some of its futures; the type of the others has it too, but no name.
+	if end := reflect.Indirect(reflect.ValueOf(f)).FieldByName("ShutdownCh"); end.CanSet() && end.IsNil() {
+		end.Set(reflect.ValueOf(n.ended))
+	}
+	return f.Error()
 }
 
 // bounded gives a context without a deadline the default one (§184).

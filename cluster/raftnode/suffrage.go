@@ -124,7 +124,7 @@ func (n *Node) change(ctx context.Context, leaving fsm.NodeID, request func(prev
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
-	err := n.await(ctx, func() error { return request(prev, max(time.Millisecond, time.Until(deadline))).Error() })
+	err := n.await(ctx, func() error { return n.answer(request(prev, max(time.Millisecond, time.Until(deadline)))) })
 	switch {
 	case err == nil:
 		n.awaitSettled(ctx)
