@@ -13,6 +13,9 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/raftnode"
 )
 
+// stopping is longer than a daemon takes to stop, whatever hangs.
+const stopping = 15 * time.Second
+
 var errDisk = errors.New("the disk fails, as was ordered")
 
 // disk is what the log store of one place in the fleet suffers from, through all incarnations.
@@ -22,6 +25,7 @@ type disk struct {
 	slow time.Duration // a write takes up to so much longer
 	fail float64       // this share of the writes fails
 	hang chan struct{} // writes wait until it closes; nil when they do not
+	over time.Time     // when the last hang was over
 
 	slowed, failed, hung int // writes
 }
@@ -93,7 +97,7 @@ func (d *disk) release() {
 	d.set(func(d *disk) {
 		if d.hang != nil {
 			close(d.hang)
-			d.hang = nil
+			d.hang, d.over = nil, time.Now()
 		}
 	})
 }
@@ -103,6 +107,13 @@ func (d *disk) counts() (slowed, failed, hung int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.slowed, d.failed, d.hung
+}
+
+// hungLately reports whether writes waited while a daemon that has just stopped was stopping.
+func (d *disk) hungLately() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.hang != nil || time.Since(d.over) < stopping
 }
 
 // hanging reports whether writes wait now.

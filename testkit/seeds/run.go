@@ -224,7 +224,7 @@ func (w *world) start(n *bubble.Node) {
 		return
 	}
 	switch err := n.Start(daemon.Start{Token: w.tokens[n]}); {
-	case errors.Is(err, raftnode.ErrStoreStalled) && w.disks[n.Place()].hanging(): // it was told to end while its log hung: the process ends with that, too
+	case errors.Is(err, raftnode.ErrStoreStalled) && w.disks[n.Place()].hungLately(): // it was told to end while its log hung: the process ends with that, too
 		w.note("%v", err)
 		w.nemesis.unhang(n)
 		w.nemesis.after(restartAfter, func() { w.start(n) })
