@@ -19,7 +19,7 @@ type Timing struct {
 	LeaseTTL  time.Duration // 60 s; how long a heartbeat extends a lease
 	Heartbeat time.Duration // 10 s
 	Margin    time.Duration // 5 s; how long before its own deadline an agent kills a job
-	Retry     time.Duration // 2 s; how often an unanswered completion is sent again
+	Retry     time.Duration // 2 s; how often what is not answered, an acceptance or the end of an attempt, is sent again
 	Poll      time.Duration // 1 s; how often a daemon that holds links looks for orders without being woken
 	Claim     time.Duration // 5 s; how long an order sent on a link may stay unanswered before it is sent again
 	Request   time.Duration // 5 s; bound of one exchange or database call

@@ -255,15 +255,21 @@ func (l *agentLink) pulse(p Pulse) {
 	}
 }
 
-// report sends what ended: everything again, or only what was never sent on any link.
+// report sends what ended: everything again, or only what was never sent on any
+// link. Again also means the acceptances that nobody has answered for a while:
+// where the database took one and the daemon could not learn of that, no order
+// brings it up any more, and its slot would stay taken.
 func (l *agentLink) report(ctx context.Context, again bool) error {
 	a := l.agent
 	var out []Message
 	a.mu.Lock()
 	for _, at := range a.attempts {
-		if at.phase == phaseEnded && (again || !at.reported) {
+		switch {
+		case at.phase == phaseEnded && (again || !at.reported):
 			at.reported = true
 			out = append(out, at.report)
+		case again && at.phase == phaseAccepted && time.Since(at.answered) >= a.cfg.Timing.Retry:
+			out = append(out, Message{Answer: &Answer{Lease: at.offer.Lease, Verdict: Accepted}})
 		}
 	}
 	a.mu.Unlock()

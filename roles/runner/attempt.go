@@ -15,7 +15,7 @@ import (
 type phase uint8
 
 const (
-	phaseAccepted phase = iota // the lease is asked for; waits for Start
+	phaseAccepted phase = iota // the lease is asked for, repeatedly; waits for Start
 	phaseRunning
 	phaseEnded // report is set; repeated until a daemon answers
 )
@@ -33,7 +33,7 @@ var (
 type attempt struct {
 	offer    Offer
 	phase    phase
-	answered time.Time // when the acceptance was sent: the lease ends no earlier than TTL after it
+	answered time.Time // when the acceptance was first sent: the lease ends no earlier than TTL after it
 	report   Message   // Complete or Release
 	reported bool      // sent at least once
 	tail     *tail

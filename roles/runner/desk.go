@@ -68,8 +68,9 @@ func (s *Sessions) work(ctx context.Context, in <-chan said) {
 	}
 }
 
-// handle applies messages and answers them. What fails is dropped: the agent
-// repeats each message, and each is harmless to repeat. When the database
+// handle applies messages and answers them. What fails is dropped, whether or
+// not it has committed: the agent repeats each message until it is answered, and
+// each is harmless to repeat. When the database
 // refuses a transaction of several agents, each gets one of its own, so that
 // none can spoil the others' for ever.
 func (s *Sessions) handle(ctx context.Context, batch []said) {

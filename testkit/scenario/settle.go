@@ -6,8 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -27,6 +29,7 @@ func (w *World) Settle(t testing.TB, leases int) fleet.Verdict {
 	t.Helper()
 	ctx := bounded(t)
 	require.NoError(t, w.WaitTerminal(ctx))
+	w.FillSlots(t)
 	v, err := w.Check(ctx)
 	require.NoError(t, err)
 	require.Empty(t, v.Problems())
@@ -41,6 +44,25 @@ func (w *World) Settle(t testing.TB, leases int) fleet.Verdict {
 	w.checkAcknowledged(t)
 	w.checkOrder(t)
 	return v
+}
+
+// FillSlots requires that the agents run as many jobs at once as they have slots:
+// no fault has left an agent, or one slot of it, behind. Nothing else may be queued.
+func (w *World) FillSlots(t testing.TB) {
+	t.Helper()
+	slots := w.count(t, `SELECT sum(slots) FROM forge.agents`)
+	goOn, running := w.gate(t, "filled"), filepath.Join(w.Dir(), "running")
+	require.NoError(t, os.Mkdir(running, 0o755))
+	run, err := w.Submit(bounded(t), 0, fleet.ShellRun("fill", slots, ": > "+running+"/$FORGEYARD_LEASE; "+goOn.wait()))
+	require.NoError(t, err)
+	eventually(t, fmt.Sprintf("all %d slots run a job", slots), func() bool {
+		held, err := os.ReadDir(running)
+		require.NoError(t, err)
+		return len(held) == slots
+	})
+	goOn.open(t)
+	w.ended(t, run.ID, runner.RunSucceeded)
+	require.Equal(t, slots, w.count(t, `SELECT count(*) FROM forge.leases l JOIN forge.jobs j ON j.id = l.job_id WHERE j.run_id = $1`, run.ID), "a slot lost its job")
 }
 
 // journals are the agents' own logs, by agent.

@@ -97,16 +97,33 @@ func (tr *traffic) draw(most time.Duration) time.Duration {
 	return time.Duration(tr.rnd.Float64() * float64(most))
 }
 
-// next draws a run: a job or two that others need, one in four of which fails at first.
-func (tr *traffic) next(i int) (uuid.UUID, runner.RunSpec) {
+// fill submits a run of jobs that each take as long as given, through whichever daemon answers.
+func (tr *traffic) fill(ctx context.Context, jobs int, each time.Duration) {
 	tr.mu.Lock()
-	defer tr.mu.Unlock()
-	var key uuid.UUID
+	key := tr.key()
+	tr.mu.Unlock()
+	spec := runner.RunSpec{Name: "fill"}
+	for n := range jobs {
+		spec.Jobs = append(spec.Jobs, runner.JobSpec{Name: fmt.Sprintf("job-%d", n), Argv: []string{"work", strconv.FormatInt(each.Milliseconds(), 10)}})
+	}
+	tr.submit(ctx, 0, key, spec)
+}
+
+// key draws the key of a submission, whose outcome is open; the caller holds mu.
+func (tr *traffic) key() (key uuid.UUID) {
 	for n := range key {
 		key[n] = byte(tr.rnd.Uint32())
 	}
 	key[6], key[8] = key[6]&0x0f|0x40, key[8]&0x3f|0x80
 	tr.outcomes[key] = uncertain
+	return key
+}
+
+// next draws a run: a job or two that others need, one in four of which fails at first.
+func (tr *traffic) next(i int) (uuid.UUID, runner.RunSpec) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	key := tr.key()
 	spec := runner.RunSpec{Name: fmt.Sprintf("run-%d", i), Queue: fmt.Sprintf("queue-%d", i%2)}
 	for n := range 1 + tr.rnd.IntN(3) {
 		program := "work"
@@ -167,13 +184,27 @@ func pass(ctx context.Context, d time.Duration) {
 type work struct {
 	mu     sync.Mutex
 	starts map[string]int // by lease
+	busy   int            // jobs that run now
+}
+
+// filled is how many jobs run now.
+func (w *work) filled() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.busy
 }
 
 // Run takes as long as the job's argument says, in milliseconds.
 func (w *work) Run(ctx context.Context, task runner.Task, output io.Writer) runner.Exit {
 	w.mu.Lock()
 	w.starts[task.Lease]++
+	w.busy++
 	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.busy--
+	}()
 	argv := task.Steps[0].Argv
 	ms, err := strconv.Atoi(argv[1])
 	if err != nil {

@@ -32,6 +32,7 @@ import (
 const (
 	roleBound = 90 * time.Second
 	workBound = 3 * time.Minute
+	fillFor   = 20 * time.Second // the jobs that show that no slot was left behind
 )
 
 // Least traffic of a run, for each ten seconds of faults: less would prove nothing.
@@ -66,6 +67,10 @@ func (w *world) recover() {
 		}
 	})
 	w.await("all jobs have ended", workBound, func() bool { return w.open() == 0 })
+	w.side.Go(func() { w.traffic.fill(w.ctx, agents*slots, fillFor) })
+	w.await("every slot of every agent runs a job", fillFor, func() bool { return w.work.filled() == agents*slots })
+	w.side.Wait()
+	w.await("those jobs have ended", workBound, func() bool { return w.open() == 0 })
 	w.locks.halt()
 	w.await("all replicas are at the same entry", roleBound, func() bool {
 		at := map[uint64]bool{}
