@@ -29,10 +29,12 @@ type Outside struct {
 }
 
 // The pace of a watch. An echo each second keeps the rule's two seconds
-// satisfied; questions follow each other closely only while a leader is doubted.
+// satisfied, also when one is lost; questions follow each other closely only
+// while a leader is doubted.
 const (
 	idlePause  = 500 * time.Millisecond // without a leader to watch
 	echoEvery  = time.Second
+	echoAgain  = 200 * time.Millisecond // after silence
 	echoWait   = 30 * time.Millisecond
 	doubtPause = 15 * time.Millisecond
 	askWait    = 40 * time.Millisecond // for the other voters' testimony
@@ -54,7 +56,8 @@ type Watch struct {
 	// Of Run's goroutine alone.
 	socket *echo.Socket
 	at     target
-	asked  time.Time // when the last question to the port was sent
+	asked  time.Time     // when the last question to the port was sent
+	pause  time.Duration // from then to the next, while the leader appends
 }
 
 // target is what the socket is connected to.
@@ -91,7 +94,7 @@ func (w *Watch) look(ctx context.Context) time.Duration {
 	now := w.now()
 	quiet := now.Sub(s.Appended)
 	if quiet <= Silence {
-		if due := echoEvery - now.Sub(w.asked); due > 0 {
+		if due := w.pause - now.Sub(w.asked); due > 0 {
 			return min(due, Silence-quiet+time.Millisecond)
 		}
 	}
@@ -143,9 +146,12 @@ func (w *Watch) question() {
 		w.turnTo(target{})
 		return
 	}
+	w.pause = echoEvery
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch reply.Outcome {
+	case echo.Silent:
+		w.pause = echoAgain
 	case echo.Echoed:
 		w.eye = Sight{Echoed: reply.Sent, EchoOf: reply.Incarnation}
 	case echo.Refused:
