@@ -70,9 +70,8 @@ func (s *Sessions) work(ctx context.Context, in <-chan said) {
 
 // handle applies messages and answers them. What fails is dropped, whether or
 // not it has committed: the agent repeats each message until it is answered, and
-// each is harmless to repeat. When the database
-// refuses a transaction of several agents, each gets one of its own, so that
-// none can spoil the others' for ever.
+// each is harmless to repeat. When the database refuses a transaction of several
+// agents, each gets one of its own, so that none can spoil the others' for ever.
 func (s *Sessions) handle(ctx context.Context, batch []said) {
 	batch = slices.DeleteFunc(batch, func(m said) bool {
 		if m.message.Answer != nil && m.from.ctx.Err() != nil {
