@@ -74,8 +74,10 @@ func TestSoak(t *testing.T) {
 	defer done()
 	var work sync.WaitGroup
 	defer work.Wait()
+	busy, halt := context.WithCancel(t.Context()) // to the end of the last fault, which needs leases
+	defer halt()
 	submitted := 0
-	work.Go(func() { submitted = submitSlowly(ctx, w.Fleet) })
+	work.Go(func() { submitted = submitSlowly(busy, w.Fleet) })
 
 	m, faults, made := newMeasures(t, w), soakFaults(w), map[string]int{}
 	pause := min(time.Minute, span/time.Duration(3*len(faults)))
@@ -90,6 +92,7 @@ func TestSoak(t *testing.T) {
 		}
 		wait(ctx, sampleEvery)
 	}
+	halt()
 	work.Wait()
 	m.take(t)
 	v := w.Settle(t, submitted/2)
