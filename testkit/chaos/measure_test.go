@@ -32,7 +32,7 @@ func threads() figure     { return figure{"threads", Flat{Share: 0.10, Least: 3}
 func descriptors() figure { return figure{"file descriptors", Flat{Share: 0.05, Least: 6}} }
 func connections() figure { return figure{"database connections", Flat{Share: 0.10, Least: 3}} }
 
-// series is one figure of one process.
+// series is one figure of one process, or of all daemons together.
 type series struct {
 	process string
 	figure  figure
@@ -62,15 +62,19 @@ func newMeasures(t *testing.T, w *scenario.World) *measures {
 // take samples every figure. No fault may be under way.
 func (m *measures) take(t *testing.T) {
 	t.Helper()
+	// Whoever leads or owns a role holds more of these, and both move: only the sum says something.
+	var running, sessions float64
 	for _, n := range m.w.Nodes() {
 		require.Equal(t, m.pids[n.Name], n.PID(), "%s was replaced; see %s", n.Name, n.LogFile())
 		m.process(t, n.Name, n.PID())
-		m.add(n.Name, goroutines(), metric(t, n.Endpoint()+"/metrics", "go_goroutines"))
+		running += metric(t, n.Endpoint()+"/metrics", "go_goroutines")
 		var open int
 		require.NoError(t, m.w.Query(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE $1`, []any{"forgeyard " + n.Name + " %"}, &open))
 		require.Positive(t, open, "no session of %s is found", n.Name)
-		m.add(n.Name, connections(), float64(open))
+		sessions += float64(open)
 	}
+	m.add("daemons", goroutines(), running)
+	m.add("daemons", connections(), sessions)
 	for _, a := range m.w.Agents() {
 		require.Equal(t, m.pids[a.Name], a.PID())
 		m.process(t, a.Name, a.PID())
