@@ -4,9 +4,11 @@ package raftnode
 
 import (
 	"context"
+	"reflect"
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/cluster"
@@ -114,5 +116,26 @@ func TestHungLeaderHoldsNoProposal(t *testing.T) {
 		require.False(t, cluster.OutcomeUnknown(err), "%v", err)
 		require.Less(t, time.Since(began), cluster.DefaultRequestTimeout/2)
 		old.connect(true)
+	})
+}
+
+// Each kind of request that the library takes has the field by which answer gives it
+// an end: an update of the library that renamed it would bring back a wait for ever.
+func TestEveryRequestHasAnEnd(t *testing.T) {
+	bubble(t, 2, func(t *testing.T, f *fleet) {
+		n := f.others(f.leader())[0].node // which refuses most of them, and answers at once
+		for name, asked := range map[string]raft.Future{
+			"apply":         n.raft.Apply(nil, time.Second),
+			"barrier":       n.raft.Barrier(time.Second),
+			"configuration": n.raft.AddNonvoter("x", "x", 0, time.Second),
+			"hand over":     n.raft.LeadershipTransfer(),
+			"prove it":      n.raft.VerifyLeader(),
+			"snapshot":      n.raft.Snapshot(),
+		} {
+			_ = n.answer(asked)
+			end := reflect.Indirect(reflect.ValueOf(asked)).FieldByName("ShutdownCh")
+			require.True(t, end.IsValid(), name)
+			require.Equal(t, reflect.ValueOf(n.ended).Pointer(), end.Pointer(), name)
+		}
 	})
 }

@@ -115,7 +115,7 @@ func TestAgentResyncLeases(t *testing.T) {
 	l, s, _ := script(t, t.TempDir(), ex, runner.Welcome{})
 	for _, lease := range []string{"kept", "lost"} {
 		say(t, l, runner.Message{Offer: order(lease, 1, 1)})
-		hear(t, l, answers)
+		hear(t, l, answerTo(lease))
 		say(t, l, runner.Message{Start: &runner.Start{Lease: lease, Granted: true}})
 		require.Eventually(t, func() bool { return ex.starts(lease) == 1 }, soon, time.Millisecond)
 	}

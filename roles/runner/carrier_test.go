@@ -233,7 +233,7 @@ func (p *pumped) Receive(ctx context.Context) (runner.Message, error) {
 func (c *carried) begin(o *runner.Offer) {
 	c.Helper()
 	say(c.T, c.Link, runner.Message{Offer: o})
-	require.Equal(c, runner.Accepted, hear(c.T, c.Link, answers).Verdict)
+	require.Equal(c, runner.Accepted, hear(c.T, c.Link, answerTo(o.Lease)).Verdict)
 	say(c.T, c.Link, runner.Message{Start: &runner.Start{Lease: o.Lease, Granted: true}})
 }
 

@@ -203,6 +203,8 @@ func TestCancelRun(t *testing.T) {
 
 	c := await(s, func(m runner.Message) *runner.CancelOrder { return m.Cancel })
 	require.Equal(t, runs, c.Lease)
+	require.False(t, s.answer(runs), "an acceptance that was repeated, and overtaken by the cancel, starts nothing")
+	require.True(t, one[bool](p, `SELECT expires_at > coordination.clock() FROM forge.leases WHERE id = $1::text::uuid`, runs), "and ends no time of what runs")
 	require.False(t, s.answer(offered), "an offer that crossed the cancel is not started")
 	require.True(t, one[bool](p, `SELECT expires_at <= coordination.clock() FROM forge.leases WHERE id = $1::text::uuid`, offered), "and its time is over")
 	require.Equal(t, 1, s.complete(map[string]runner.Outcome{runs: runner.Failed}), "it failed by itself meanwhile")

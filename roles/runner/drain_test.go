@@ -24,7 +24,7 @@ func TestDrain(t *testing.T) {
 	ex := newGate()
 	l, _, _ := script(t, t.TempDir(), ex, runner.Welcome{})
 	say(t, l, runner.Message{Offer: order("l1", 1, 1)})
-	require.Equal(t, runner.Accepted, hear(t, l, answers).Verdict)
+	require.Equal(t, runner.Accepted, hear(t, l, answerTo("l1")).Verdict)
 	say(t, l, runner.Message{Start: &runner.Start{Lease: "l1", Granted: true}})
 	require.Eventually(t, func() bool { return ex.starts("l1") == 1 }, soon, time.Millisecond)
 	say(t, l, runner.Message{Drain: &runner.Drain{On: true}})
@@ -35,7 +35,7 @@ func TestDrain(t *testing.T) {
 	require.Equal(t, "l1", hear(t, l, completes).Lease)
 	say(t, l, runner.Message{Drain: &runner.Drain{}})
 	say(t, l, runner.Message{Offer: order("l2", 1, 1)})
-	require.Equal(t, runner.Accepted, hear(t, l, answers).Verdict)
+	require.Equal(t, runner.Accepted, hear(t, l, answerTo("l2")).Verdict)
 	require.Zero(t, ex.starts("l2"))
 }
 
@@ -55,7 +55,7 @@ func graceful(t *testing.T, ex runner.Executor) (l runner.Link, a *runner.Agent,
 	t.Cleanup(func() { a.Hurry(); cancel(); <-over })
 	l = s.accept(runner.Welcome{})
 	say(t, l, runner.Message{Offer: order("l1", 1, 1)})
-	require.Equal(t, runner.Accepted, hear(t, l, answers).Verdict)
+	require.Equal(t, runner.Accepted, hear(t, l, answerTo("l1")).Verdict)
 	say(t, l, runner.Message{Start: &runner.Start{Lease: "l1", Granted: true}})
 	return l, a, cancel, over
 }

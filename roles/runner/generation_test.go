@@ -19,7 +19,7 @@ func TestOlderGenerationIsNotStarted(t *testing.T) {
 	l, _, _ := script(t, t.TempDir(), ex, runner.Welcome{})
 	offer := func(lease string, generation int) runner.Verdict {
 		say(t, l, runner.Message{Offer: order(lease, generation, 1)})
-		return hear(t, l, answers).Verdict
+		return hear(t, l, answerTo(lease)).Verdict
 	}
 	require.Equal(t, runner.Accepted, offer("before", 1))
 	require.Equal(t, runner.Accepted, offer("after", 2))

@@ -160,7 +160,8 @@ type session struct {
 
 	leases           []string
 	known            map[string]*offered
-	generation, mark int // the highest order that the agent was offered
+	waiting          map[string]bool // accepted over the link that is up, and not told to start or not to
+	generation, mark int             // the highest order that the agent was offered
 	done             map[string]int
 }
 
@@ -207,9 +208,12 @@ func (s *session) offer(t *rapid.T, lease string, generation, epoch int) {
 		require.False(t, accepted)
 		return
 	}
+	if generation > s.generation {
+		clear(s.waiting)
+	}
 	s.generation, s.mark = generation, epoch
 	if accepted && s.bench.starts[lease] == 0 {
-		s.known[lease].generation = generation
+		s.known[lease].generation, s.waiting[lease] = generation, true
 	}
 	if accepted && s.bench.starts[lease] > 0 {
 		require.True(t, s.bench.has(lease), "%s ended and is accepted again", lease)
@@ -232,14 +236,15 @@ func (s *session) check(t *rapid.T) {
 
 // TestAgentSession: a lease is started once at most, whatever is repeated, lost or
 // restarted; no order below the highest that was seen is obeyed; nothing runs that
-// the database no longer gives to the agent; every result is told until it is taken.
+// the database no longer gives to the agent; every result is told until it is taken,
+// and every acceptance until it is answered.
 func TestAgentSession(t *testing.T) {
 	done := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(noDeadline{t}, func(t *rapid.T) { sessionMachine(t, done) })
 	})
 	t.Log(done)
-	for _, what := range []string{"started", "refused", "links", "restarts", "lost", "told"} {
+	for _, what := range []string{"started", "refused", "links", "restarts", "lost", "told", "accepted again"} {
 		require.Positive(t, done[what], "%v", done)
 	}
 }
@@ -252,7 +257,7 @@ func sessionMachine(t *rapid.T, done map[string]int) {
 	require.NoError(t, err)
 	s := &session{
 		dir: dir, peer: &peer{up: true, gone: map[string]bool{}}, bench: &bench{starts: map[string]int{}, running: map[string]chan struct{}{}},
-		known: map[string]*offered{}, generation: 1, mark: 1, done: done,
+		known: map[string]*offered{}, waiting: map[string]bool{}, generation: 1, mark: 1, done: done,
 	}
 	s.begin(t)
 	t.Cleanup(func() {
@@ -275,6 +280,7 @@ func sessionMachine(t *rapid.T, done map[string]int) {
 	}
 	start := func(lease string, granted bool) {
 		s.known[lease].granted = s.known[lease].granted || granted
+		delete(s.waiting, lease)
 		s.peer.say(runner.Message{Start: &runner.Start{Lease: lease, Granted: granted}})
 	}
 	fresh := func(t *rapid.T) string {
@@ -295,7 +301,7 @@ func sessionMachine(t *rapid.T, done map[string]int) {
 		"the cluster is recovered": func(t *rapid.T) { some(t, func(lease string) { s.offer(t, lease, s.generation+1, 1) }) },
 		"it may run":               func(t *rapid.T) { some(t, func(lease string) { start(lease, true) }) },
 		"it may not run":           func(t *rapid.T) { some(t, func(lease string) { start(lease, false) }) },
-		"the link breaks":          func(*rapid.T) { s.peer.cut() },
+		"the link breaks":          func(*rapid.T) { s.peer.cut(); clear(s.waiting) },
 		"a link comes": func(*rapid.T) {
 			s.peer.locked(func() { s.peer.up = true })
 			<-time.After(6 * time.Second) // beyond the longest back-off
@@ -327,20 +333,28 @@ func sessionMachine(t *rapid.T, done map[string]int) {
 				s.peer.say(runner.Message{Completed: &runner.Completed{Lease: lease, Accepted: true}})
 			})
 		},
-		"results are told again": func(t *rapid.T) {
+		"results and acceptances are told again": func(t *rapid.T) {
 			s.peer.locked(func() { s.peer.heard = nil })
-			<-time.After(1100 * time.Millisecond)
+			<-time.After(2100 * time.Millisecond)
+			again := map[string]bool{}
 			s.peer.locked(func() {
 				for _, m := range s.peer.heard {
-					if m.Complete != nil || m.Release != nil {
+					switch {
+					case m.Complete != nil || m.Release != nil:
 						done["told"]++
+					case m.Answer != nil:
+						require.Equal(t, runner.Accepted, m.Answer.Verdict)
+						again[m.Answer.Lease] = true
 					}
 				}
 			})
+			require.Equal(t, s.waiting, again)
+			done["accepted again"] += len(again)
 		},
 		"the process is restarted": func(t *rapid.T) {
 			s.stop()
 			s.peer.locked(func() { s.peer.link = nil })
+			clear(s.waiting)
 			require.Empty(t, s.bench.running, "a process ended before its tasks")
 			s.begin(t)
 			done["restarts"]++

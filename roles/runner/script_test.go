@@ -87,7 +87,15 @@ func hear[T any](t *testing.T, l runner.Link, pick func(runner.Message) *T) T {
 	}
 }
 
-func answers(m runner.Message) *runner.Answer { return m.Answer }
+// answerTo picks the answer to a lease's offer; acceptances of others are repeated at any time.
+func answerTo(lease string) func(runner.Message) *runner.Answer {
+	return func(m runner.Message) *runner.Answer {
+		if m.Answer == nil || m.Answer.Lease != lease {
+			return nil
+		}
+		return m.Answer
+	}
+}
 
 func order(lease string, generation, epoch int) *runner.Offer {
 	return &runner.Offer{Lease: lease, Role: 1, Generation: fsmGeneration(generation), Epoch: fsmEpoch(epoch), Job: "job-" + lease, Attempt: 1, Timeout: time.Hour, Steps: []runner.Step{{Argv: []string{"x"}}}}
@@ -101,7 +109,7 @@ func TestHighWaterMark(t *testing.T) {
 	l, _, stop := script(t, dir, ex, runner.Welcome{})
 	verdict := func(l runner.Link, lease string, generation, epoch int) runner.Verdict {
 		say(t, l, runner.Message{Offer: order(lease, generation, epoch)})
-		return hear(t, l, answers).Verdict
+		return hear(t, l, answerTo(lease)).Verdict
 	}
 	require.Equal(t, runner.Accepted, verdict(l, "l1", 1, 5))
 	require.Equal(t, runner.Reread, verdict(l, "l2", 1, 4))
@@ -139,7 +147,7 @@ func TestAgentKillsBeforeItsDeadline(t *testing.T) {
 	l, _, _ := script(t, t.TempDir(), ex, runner.Welcome{TTL: ttl, Every: 50 * time.Millisecond})
 	began := time.Now()
 	say(t, l, runner.Message{Offer: order("l1", 1, 1)})
-	hear(t, l, answers)
+	hear(t, l, answerTo("l1"))
 	say(t, l, runner.Message{Start: &runner.Start{Lease: "l1", Granted: true}})
 	var last time.Time // answered heartbeats keep it alive past its first deadline
 	for time.Since(began) < ttl {
@@ -167,7 +175,7 @@ func TestLostLeaseIsDropped(t *testing.T) {
 	l, s, _ := script(t, t.TempDir(), ex, runner.Welcome{TTL: quick.LeaseTTL, Every: 20 * time.Millisecond})
 	for _, lease := range []string{"l1", "l2"} {
 		say(t, l, runner.Message{Offer: order(lease, 1, 1)})
-		hear(t, l, answers)
+		hear(t, l, answerTo(lease))
 		say(t, l, runner.Message{Start: &runner.Start{Lease: lease, Granted: true}})
 	}
 	b := hear(t, l, func(m runner.Message) *runner.Beat {
@@ -192,7 +200,7 @@ func TestCompletionIsRepeatedUntilAnswered(t *testing.T) {
 	ex.let()
 	l, s, _ := script(t, dir, ex, runner.Welcome{})
 	say(t, l, runner.Message{Offer: order("l1", 1, 1)})
-	hear(t, l, answers)
+	hear(t, l, answerTo("l1"))
 	say(t, l, runner.Message{Start: &runner.Start{Lease: "l1", Granted: true}})
 	complete := func(m runner.Message) *runner.Complete { return m.Complete }
 	for range 2 {

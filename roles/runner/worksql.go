@@ -23,14 +23,15 @@ RETURNING l.id::text`
 
 // A lease is accepted by one process of its agent and by no other, not even in
 // the moment in which the agent's link moves and both processes hold the order.
-// One whose end was asked for is not started any more: its time ends instead.
+// One whose end was asked for is not started any more: its time ends instead,
+// unless it was accepted before, for it may run, and its agent is told.
 const acceptSQL = `
 WITH m AS MATERIALIZED (
   SELECT m.id, m.agent, a.session
     FROM unnest($1::text[]::uuid[], $2::text[], $3::text[]) AS m(id, agent, link) JOIN forge.agents a ON a.id = m.agent AND a.link = m.link), mine AS (
   UPDATE forge.leases l SET session = m.session, accepted_at = coalesce(l.accepted_at, coordination.clock()), heartbeat_at = coordination.clock(),
          expires_at = CASE WHEN l.cancel_requested_at IS NULL THEN greatest(l.expires_at, coordination.clock() + $4::interval)
-                           ELSE least(l.expires_at, coordination.clock()) END
+                           WHEN l.accepted_at IS NULL THEN least(l.expires_at, coordination.clock()) ELSE l.expires_at END
     FROM m WHERE l.id = m.id AND l.agent_id = m.agent AND l.state IS NOT DISTINCT FROM 'active' AND (l.session IS NULL OR l.session = m.session)
   RETURNING l.id, l.cancel_requested_at IS NULL AS granted), sent AS (
   UPDATE forge.dispatch d SET state = 'delivered', delivered_at = coordination.clock()

@@ -30,7 +30,6 @@ const (
 	beginTimeout     = 10 * time.Second
 	statementTimeout = 10 * time.Second
 	idleInTxTimeout  = 5 * time.Second
-	fencedLock       = 4 * time.Second // a fenced batch waits for a lock: shorter than for its answer, which would be unknown
 )
 
 var errReadOnlyServer = errors.New("the server is read-only")
@@ -64,8 +63,8 @@ func (s *Store) pool(ctx context.Context, kind, dsn string, size, idle int, admi
 		"enable_seqscan": "off",
 		"jit":            "off",
 	}
-	if kind == "fenced" {
-		settings["lock_timeout"] = milliseconds(fencedLock)
+	if kind == "fenced" { // the server must say that it waited for one lock in vain before the client gives up, which would cost the epoch
+		settings["lock_timeout"] = milliseconds(s.cfg.Timeout * 4 / 5)
 	}
 	for name, value := range settings { // those that the DSN does not have
 		if _, ok := cfg.ConnConfig.RuntimeParams[name]; !ok {

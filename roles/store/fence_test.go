@@ -218,16 +218,23 @@ func TestUnplannedBatchIsNotApplied(t *testing.T) {
 }
 
 // Somebody holds a table for longer than a batch has time: the server says so before
-// the time is over, and the epoch goes on.
+// the time is over, also to the batch that waited for the session of another one
+// first, and the epoch goes on.
 func TestLockedTableCostsNoEpoch(t *testing.T) {
 	db := newDatabase(t)
-	s := open(t, db, func(c *Config) { c.FencedConns = 1 })
+	s := open(t, db, func(c *Config) { c.FencedConns, c.Timeout = 1, 2*time.Second })
 	g := newHolder(t).fenced(t, s, 1)
 	require.NoError(t, s.Fenced(t.Context(), g, insert("before"))) // its statements are planned
 	tx := locked(t, db)
-	err := s.Fenced(t.Context(), g, insert("meanwhile"))
-	require.Equal(t, "55P03", state(err), "%v", err)
-	require.Equal(t, NotApplied, Classify(err))
+	both := make(chan error, 2)
+	for range cap(both) {
+		go func() { both <- s.Fenced(t.Context(), g, insert("meanwhile")) }()
+	}
+	for range cap(both) {
+		err := <-both
+		require.Equal(t, "55P03", state(err), "%v", err)
+		require.Equal(t, NotApplied, Classify(err))
+	}
 	require.NoError(t, g.Check())
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.NoError(t, s.Fenced(t.Context(), g, insert("after")))

@@ -49,15 +49,19 @@ func (s *Store) use(ctx context.Context, p *pgxpool.Pool, f func(context.Context
 	return explain(err)
 }
 
-// lend runs f on a connection of p, within ctx and the store's deadline. The
-// probe calls it alone: its own failure must not make it look again.
+// lend runs f on a connection of p, within ctx and the store's deadline, which
+// begins once there is a connection: a batch that waited for one, and is late,
+// would cost its epoch. The probe calls it alone: its own failure must not make
+// it look again.
 func (s *Store) lend(ctx context.Context, p *pgxpool.Pool, f func(context.Context, *pgx.Conn) error) error {
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
-	c, err := s.acquire(ctx, p)
+	wait, enough := s.bounded(ctx)
+	c, err := s.acquire(wait, p)
+	enough()
 	if err != nil {
 		return err
 	}
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
 	err = f(ctx, c.Conn())
 	s.release(p, c, err)
 	return err

@@ -32,7 +32,7 @@ type Config struct {
 	// each session for fenced writes has planned them before it is used.
 	Warm []string
 
-	Timeout       time.Duration // bounds every call whose context has no earlier deadline; 0 = 5 s
+	Timeout       time.Duration // bounds the wait for a connection, and what is then done, where the context has no earlier deadline; 0 = 5 s
 	ProbeInterval time.Duration // how often writability is probed; 0 = 1 s
 
 	Logger *slog.Logger     // nil = discard

@@ -27,10 +27,10 @@ type figure struct {
 
 // The figures, and how much each may grow over the measured time.
 func memory() figure      { return figure{"resident MiB", Flat{Share: 0.10, Least: 8}} }
-func goroutines() figure  { return figure{"goroutines", Flat{Share: 0.05, Least: 10}} }
+func goroutines() figure  { return figure{"goroutines", Flat{Least: 10}} } // of all daemons
 func threads() figure     { return figure{"threads", Flat{Share: 0.10, Least: 3}} }
 func descriptors() figure { return figure{"file descriptors", Flat{Share: 0.05, Least: 6}} }
-func connections() figure { return figure{"database connections", Flat{Share: 0.10, Least: 3}} }
+func connections() figure { return figure{"database connections", Flat{Least: 3}} } // of all daemons
 
 // series is one figure of one process, or of all daemons together.
 type series struct {

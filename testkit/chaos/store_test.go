@@ -60,6 +60,7 @@ func TestChaosStore(t *testing.T) {
 	require.NoError(t, w.WaitTerminal(ctx))
 	a := newAccounts(t, w, c, n)
 	a.checkAll(storePipelines, extra)
+	w.FillSlots(t)
 	record(t, "store", Tally{{Fault: killStore, Count: n.done[killStore]}})
 }
 

@@ -65,12 +65,13 @@ func Start(cmd *exec.Cmd, dir string, faults ...Fault) (*Process, error) {
 func (p *Process) takeOver(socket int) error {
 	oob := make([]byte, unix.CmsgSpace(4))
 	// Bounded: a process that never confines itself is a mistake in the test.
-	limit := unix.NsecToTimeval(int64(2 * time.Minute))
-	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
-		return fmt.Errorf("bound the wait: %w", err)
-	}
+	end := time.Now().Add(2 * time.Minute)
 	var n int
 	err := uninterrupted(func() (err error) {
+		left := unix.NsecToTimeval(max(time.Until(end), time.Millisecond).Nanoseconds()) // 0 would be no bound
+		if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &left); err != nil {
+			return fmt.Errorf("bound the wait: %w", err)
+		}
 		_, n, _, _, err = unix.Recvmsg(socket, make([]byte, 1), oob, unix.MSG_CMSG_CLOEXEC)
 		return err
 	})

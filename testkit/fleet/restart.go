@@ -17,8 +17,10 @@ import (
 // Restart ends the daemon with SIGKILL and has a process take its place that
 // was started before and waits for its configuration: the start of a program
 // alone takes longer than a port may be free. It returns for how long, at most,
-// the port was not held.
+// the port was not held. A daemon that ends instead, or is not there in time, is an error.
 func (n *Node) Restart(ctx context.Context) (gap time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, restartBound)
+	defer cancel()
 	config, err := os.ReadFile(n.configFile())
 	if err != nil {
 		return 0, err
@@ -38,16 +40,25 @@ func (n *Node) Restart(ctx context.Context) (gap time.Duration, err error) {
 	n.mu.Lock()
 	n.proc, n.paused = next, false
 	n.mu.Unlock()
-	port := fmt.Sprintf(":%04X ", n.ownCluster.Port())
 	for {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/udp", next.PID())) // of its network
-		if err == nil && strings.Contains(string(text), port) {
+		if err == nil && holds(string(text), n.ownCluster.Port()) {
 			return time.Since(began), nil
 		}
-		if err := briefly(ctx); err != nil {
-			return 0, fmt.Errorf("%s does not hold its port again: %w", n.Name, err)
+		if err := next.briefly(ctx); err != nil {
+			return 0, fmt.Errorf("%s does not hold its port again: %w; see %s", n.Name, err, n.LogFile())
 		}
 	}
+}
+
+// holds tells whether a table of sockets has one that is bound to the port: its second column.
+func holds(table string, port uint16) bool {
+	for line := range strings.Lines(table) {
+		if f := strings.Fields(line); len(f) > 1 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
+			return true
+		}
+	}
+	return false
 }
 
 // reserve starts a daemon that reads its configuration from the returned pipe, and waits until it does.
@@ -71,17 +82,22 @@ func (n *Node) reserve(ctx context.Context) (*Process, *os.File, error) {
 		if !errors.Is(err, unix.ENXIO) { // ENXIO: nobody reads yet
 			return nil, nil, errors.Join(err, p.Kill())
 		}
-		if err := briefly(ctx); err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("%s has no process in reserve: %w", n.Name, err), p.Kill())
+		if err := p.briefly(ctx); err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("%s has no process in reserve: %w; see %s", n.Name, err, n.LogFile()), p.Kill())
 		}
 	}
 }
 
-// briefly waits a millisecond, or returns why there is no more time.
-func briefly(ctx context.Context) error {
+// restartBound is far more than a start takes.
+const restartBound = 30 * time.Second
+
+// briefly waits a millisecond, or returns why there is nothing more to wait for.
+func (p *Process) briefly(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-p.done:
+		return errors.New("it ended instead")
 	case <-time.After(time.Millisecond):
 		return nil
 	}

@@ -33,7 +33,7 @@ func (w *World) agentNamed(t testing.TB, name string) *fleet.Agent {
 // holds the lock is the job's own processes, so it speaks for what really ran.
 func (w *World) alone(t testing.TB, name, script string) string {
 	t.Helper()
-	return "exec 9>" + string(w.gate(t, name+".lock")) + "; flock -n 9 || { echo two at a time; exit 66; }\n" + script
+	return "exec 9>" + w.place(t, name+".lock") + "; flock -n 9 || { echo two at a time; exit 66; }\n" + script
 }
 
 // CutOff is an agent without a link that has work.
@@ -74,7 +74,7 @@ func (c *CutOff) Mend(t testing.TB, span time.Duration) {
 
 // hangs is a job that never ends in its first attempt and ends at once in the second.
 func (w *World) hangs(t testing.TB, name string) (job runner.JobSpec, marked string) {
-	marked = string(w.gate(t, name+".attempt"))
+	marked = w.place(t, name+".attempt")
 	return shell("work", w.alone(t, name, "[ $FORGEYARD_ATTEMPT = 1 ] || exit 0; touch "+marked+"; while :; do sleep 0.1; done")), marked
 }
 

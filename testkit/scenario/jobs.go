@@ -19,12 +19,20 @@ import (
 // gate holds jobs: one that asks for it waits until the scenario opens it.
 type gate string
 
-// gate makes a gate of this name, closed.
+// place is a path of this name that jobs and scenarios share.
+func (w *World) place(t testing.TB, name string) string {
+	t.Helper()
+	dir := filepath.Join(w.Dir(), "shared")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	return filepath.Join(dir, name)
+}
+
+// gate makes a gate of this name, closed also when an earlier scenario opened one.
 func (w *World) gate(t testing.TB, name string) gate {
 	t.Helper()
-	dir := filepath.Join(w.Dir(), "gates")
-	require.NoError(t, os.MkdirAll(dir, 0o755))
-	return gate(filepath.Join(dir, name))
+	path := w.place(t, name)
+	require.NoError(t, os.RemoveAll(path))
+	return gate(path)
 }
 
 func (g gate) open(t testing.TB) {

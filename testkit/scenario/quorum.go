@@ -5,9 +5,7 @@ package scenario
 import (
 	"context"
 	"errors"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -25,9 +23,8 @@ import (
 func LoseQuorum(t testing.TB, w *World, running int) {
 	require.NoError(t, w.WaitTerminal(bounded(t)))
 	ctx := bounded(t)
-	gate := filepath.Join(w.Dir(), "gate")
-	require.NoError(t, os.RemoveAll(gate))
-	held, err := w.Submit(ctx, 0, fleet.ShellRun("held", running, "until [ -e "+gate+" ]; do sleep 0.1; done"))
+	g := w.gate(t, "quorum")
+	held, err := w.Submit(ctx, 0, fleet.ShellRun("held", running, g.wait()))
 	require.NoError(t, err)
 	_, before := w.owner(t, 0)
 	eventually(t, "all jobs of the run are leased", func() bool {
@@ -46,10 +43,8 @@ func LoseQuorum(t testing.TB, w *World, running int) {
 	statusSaysWhy(t, w.Nodes()[0])
 	waiting, err := w.Submit(ctx, 1, fleet.ShellRun("waiting", running, "true"))
 	require.NoError(t, err, "a run is accepted without a quorum")
-	require.NoError(t, os.WriteFile(gate, nil, 0o600))
-	done, err := w.WaitRun(ctx, held.ID)
-	require.NoError(t, err)
-	require.Equal(t, runner.RunSucceeded, done.State)
+	g.open(t)
+	w.ended(t, held.ID, runner.RunSucceeded)
 	require.Zero(t, w.count(t, `SELECT count(*) FROM forge.leases l JOIN forge.jobs j ON j.id = l.job_id WHERE j.run_id = $1`, waiting.ID), "a job was leased without a quorum")
 	_, grants := w.moves(t, lost+int64(stopsWithin), now())
 	require.Zero(t, grants, "a role was granted without a quorum")
@@ -57,9 +52,7 @@ func LoseQuorum(t testing.TB, w *World, running int) {
 	w.nemesis(t, `UPDATE nemesis SET t1 = clock_timestamp() WHERE t1 IS NULL`)
 	require.NoError(t, w.MendAll())
 	w.owner(t, before)
-	done, err = w.WaitRun(ctx, waiting.ID)
-	require.NoError(t, err)
-	require.Equal(t, runner.RunSucceeded, done.State)
+	w.ended(t, waiting.ID, runner.RunSucceeded)
 	for _, n := range w.Nodes() {
 		w.whole(t, n)
 	}

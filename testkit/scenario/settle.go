@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -29,7 +28,7 @@ func (w *World) Settle(t testing.TB, leases int) fleet.Verdict {
 	t.Helper()
 	ctx := bounded(t)
 	require.NoError(t, w.WaitTerminal(ctx))
-	w.FillSlots(t)
+	leases += w.FillSlots(t) // which are no traffic
 	v, err := w.Check(ctx)
 	require.NoError(t, err)
 	require.Empty(t, v.Problems())
@@ -47,12 +46,15 @@ func (w *World) Settle(t testing.TB, leases int) fleet.Verdict {
 }
 
 // FillSlots requires that the agents run as many jobs at once as they have slots:
-// no fault has left an agent, or one slot of it, behind. Nothing else may be queued.
-func (w *World) FillSlots(t testing.TB) {
+// no fault has left an agent, or one slot of it, behind. It returns how many leases
+// that took. Nothing else may be queued.
+func (w *World) FillSlots(t testing.TB) (slots int) {
 	t.Helper()
-	slots := w.count(t, `SELECT sum(slots) FROM forge.agents`)
-	goOn, running := w.gate(t, "filled"), filepath.Join(w.Dir(), "running")
-	require.NoError(t, os.Mkdir(running, 0o755))
+	require.Zero(t, w.count(t, `SELECT count(*) FROM forge.agents WHERE quarantined_at IS NOT NULL OR drain_requested_at IS NOT NULL`), "agents that are given nothing")
+	slots = w.count(t, `SELECT sum(slots) FROM forge.agents`)
+	goOn := w.gate(t, "filled")
+	running, err := os.MkdirTemp(w.Dir(), "running")
+	require.NoError(t, err)
 	run, err := w.Submit(bounded(t), 0, fleet.ShellRun("fill", slots, ": > "+running+"/$FORGEYARD_LEASE; "+goOn.wait()))
 	require.NoError(t, err)
 	eventually(t, fmt.Sprintf("all %d slots run a job", slots), func() bool {
@@ -63,6 +65,7 @@ func (w *World) FillSlots(t testing.TB) {
 	goOn.open(t)
 	w.ended(t, run.ID, runner.RunSucceeded)
 	require.Equal(t, slots, w.count(t, `SELECT count(*) FROM forge.leases l JOIN forge.jobs j ON j.id = l.job_id WHERE j.run_id = $1`, run.ID), "a slot lost its job")
+	return slots
 }
 
 // journals are the agents' own logs, by agent.

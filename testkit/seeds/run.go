@@ -59,7 +59,7 @@ type world struct {
 	replicas *replicas
 	grants   linear.Recorder
 	nemesis  *nemesis
-	side     sync.WaitGroup // token races and promotions
+	side     sync.WaitGroup // what is asked beside the traffic: token races, promotions, the filling of all slots
 
 	strangers int
 	starts    map[string]int // of each node

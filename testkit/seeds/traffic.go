@@ -35,8 +35,12 @@ const (
 	uncertain    = "unknown"
 )
 
-// failsFirst as a job's program makes its first attempt fail.
-const failsFirst = "fail-first"
+// Programs of jobs. One makes its first attempt fail, one is of the run that fills all slots.
+const (
+	works      = "work"
+	failsFirst = "fail-first"
+	fills      = "fill"
+)
 
 // traffic is the work that is asked of the fleet.
 type traffic struct {
@@ -100,17 +104,17 @@ func (tr *traffic) draw(most time.Duration) time.Duration {
 // fill submits a run of jobs that each take as long as given, through whichever daemon answers.
 func (tr *traffic) fill(ctx context.Context, jobs int, each time.Duration) {
 	tr.mu.Lock()
-	key := tr.key()
+	key := tr.newKey()
 	tr.mu.Unlock()
 	spec := runner.RunSpec{Name: "fill"}
 	for n := range jobs {
-		spec.Jobs = append(spec.Jobs, runner.JobSpec{Name: fmt.Sprintf("job-%d", n), Argv: []string{"work", strconv.FormatInt(each.Milliseconds(), 10)}})
+		spec.Jobs = append(spec.Jobs, runner.JobSpec{Name: fmt.Sprintf("job-%d", n), Argv: []string{fills, strconv.FormatInt(each.Milliseconds(), 10)}})
 	}
 	tr.submit(ctx, 0, key, spec)
 }
 
-// key draws the key of a submission, whose outcome is open; the caller holds mu.
-func (tr *traffic) key() (key uuid.UUID) {
+// newKey draws the key of a submission and notes its outcome as open; the caller holds mu.
+func (tr *traffic) newKey() (key uuid.UUID) {
 	for n := range key {
 		key[n] = byte(tr.rnd.Uint32())
 	}
@@ -123,10 +127,10 @@ func (tr *traffic) key() (key uuid.UUID) {
 func (tr *traffic) next(i int) (uuid.UUID, runner.RunSpec) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	key := tr.key()
+	key := tr.newKey()
 	spec := runner.RunSpec{Name: fmt.Sprintf("run-%d", i), Queue: fmt.Sprintf("queue-%d", i%2)}
 	for n := range 1 + tr.rnd.IntN(3) {
-		program := "work"
+		program := works
 		if tr.rnd.IntN(4) == 0 {
 			program = failsFirst
 		}
@@ -184,28 +188,32 @@ func pass(ctx context.Context, d time.Duration) {
 type work struct {
 	mu     sync.Mutex
 	starts map[string]int // by lease
-	busy   int            // jobs that run now
+	fill   int            // jobs of the run that fills all slots that run now
 }
 
-// filled is how many jobs run now.
-func (w *work) filled() int {
+// filling is how many jobs of the run that fills all slots run now.
+func (w *work) filling() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.busy
+	return w.fill
 }
 
 // Run takes as long as the job's argument says, in milliseconds.
 func (w *work) Run(ctx context.Context, task runner.Task, output io.Writer) runner.Exit {
+	argv := task.Steps[0].Argv
+	fill := 0
+	if argv[0] == fills {
+		fill = 1
+	}
 	w.mu.Lock()
 	w.starts[task.Lease]++
-	w.busy++
+	w.fill += fill
 	w.mu.Unlock()
 	defer func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.busy--
+		w.fill -= fill
 	}()
-	argv := task.Steps[0].Argv
 	ms, err := strconv.Atoi(argv[1])
 	if err != nil {
 		return runner.Exit{Err: err}

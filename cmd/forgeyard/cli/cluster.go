@@ -118,7 +118,10 @@ func headlineTail(s health.ClusterStatus) string {
 	case health.Healthy:
 		return fmt.Sprintf(" - can lose %s more %s", count(s.Quorum.CanLose), plural(s.Quorum.CanLose, "voter"))
 	case health.Degraded:
-		if len(s.PostgreSQL.Writable) == 0 && len(s.PostgreSQL.Missing) > 0 {
+		if missing := len(s.PostgreSQL.Missing); missing > 0 && len(s.PostgreSQL.Writable) == 0 {
+			if missing < len(s.Members) { // nothing is known of the others
+				return " - no daemon is known that can write to PostgreSQL"
+			}
 			return " - no daemon can write to PostgreSQL: no run is accepted, no job started"
 		}
 		return fmt.Sprintf(" - writes continue, can lose %s more %s", count(s.Quorum.CanLose), plural(s.Quorum.CanLose, "voter"))

@@ -47,7 +47,10 @@ func TestHeadlineWithoutPostgres(t *testing.T) {
 	s.Headline, s.Quorum.CanLose = health.Degraded, 1
 	s.PostgreSQL.Writable, s.PostgreSQL.Missing = []string{"node-a"}, []string{"node-b"}
 	require.Contains(t, headlineTail(s), "writes continue")
+	s.Members = make([]health.MemberRow, 3)
 	s.PostgreSQL.Writable, s.PostgreSQL.Missing = nil, []string{"node-a", "node-b"}
+	require.Contains(t, headlineTail(s), "no daemon is known that can write to PostgreSQL")
+	s.Members = s.Members[:2]
 	require.Contains(t, headlineTail(s), "no daemon can write to PostgreSQL")
 	s.Headline = health.Unknown
 	require.Contains(t, headlineTail(s), "cannot tell")
