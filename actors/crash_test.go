@@ -84,7 +84,7 @@ func TestPanicWhileBecomingActive(t *testing.T) {
 
 // The engine would revive an actor that panics in Stopping, and hang the parent
 // of one that panics in Stopped.
-func TestPanicWhileStopping(t *testing.T) {
+func TestActorLifecyclePanicWhileStopping(t *testing.T) {
 	for name, meanwhile := range map[string]string{
 		"alone": "", "while its supervisor restarts": rolePath(role), "while everything restarts": pathCoordination,
 	} {
@@ -171,7 +171,7 @@ func TestRootDeathExits(t *testing.T) {
 }
 
 // Failures go up: a watcher beyond its budget takes its supervisor with it, and that one the process.
-func TestEscalationEndsInExit(t *testing.T) {
+func TestActorLifecycleEscalationEndsInExit(t *testing.T) {
 	for _, path := range []string{pathWatcher, pathLeader, pathCoordination} {
 		t.Run(path, func(t *testing.T) {
 			bubble(t, nil, func(t *testing.T, h *host) {

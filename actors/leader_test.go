@@ -36,7 +36,7 @@ func planWith(f planFunc) func(*Config) {
 	return func(c *Config) { c.NewPlanner = func() Planner { return f } }
 }
 
-func TestLeaderBeginsThenPlans(t *testing.T) {
+func TestLeaderLifecycleBeginsThenPlans(t *testing.T) {
 	bubble(t, planWith(grantHere), func(t *testing.T, h *host) {
 		h.settle(time.Second)
 		require.Empty(t, h.backend.proposed(), "nobody leads here")
@@ -164,7 +164,7 @@ func TestLeaderRetriesItsBeginning(t *testing.T) {
 }
 
 // A planner that panics restarts the leader within the budget; beyond it another voter leads.
-func TestLeaderBeyondBudgetStepsDown(t *testing.T) {
+func TestLeaderLifecycleBeyondBudgetStepsDown(t *testing.T) {
 	var calls atomic.Int32
 	broken := func(cluster.View) []fsm.Command { calls.Add(1); panic("test panic") }
 	bubble(t, planWith(broken), func(t *testing.T, h *host) {

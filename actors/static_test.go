@@ -94,7 +94,7 @@ func waits(set *token.FileSet, files []*ast.File) []string {
 	return found
 }
 
-func TestHandlersNeverWait(t *testing.T) {
+func TestActorLifecycleHandlersNeverWait(t *testing.T) {
 	set, files := sources(t)
 	require.Empty(t, waits(set, files))
 }

@@ -178,7 +178,7 @@ func TestBringUpRetriesABlip(t *testing.T) {
 	}, &probe{role: role, raise: blip})
 }
 
-func TestBringUpGivesUp(t *testing.T) {
+func TestElectionStabilityBringUpGivesUp(t *testing.T) {
 	outage := &cluster.Error{Kind: cluster.StorageFailure, Code: "FY-TEST-002", Message: "no connection"}
 	foreign := &cluster.Error{Kind: cluster.Fenced, Code: "FY-TEST-003", Message: "a second fleet on this database"}
 	type hook = func(context.Context, cluster.RoleGuard) error

@@ -145,7 +145,7 @@ func TestWorkInFlightBounded(t *testing.T) {
 }
 
 // Ticks say nothing that one tick does not say, so a stuck actor's mailbox does not grow.
-func TestTicksCoalesce(t *testing.T) {
+func TestActorLifecycleTicksCoalesce(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *host) {
 		release := make(chan struct{})
 		require.NoError(t, h.sys.Stall(pathLeader, release))
@@ -159,7 +159,7 @@ func TestTicksCoalesce(t *testing.T) {
 	})
 }
 
-func TestDeadLettersCounted(t *testing.T) {
+func TestDeadLettersCountedActorLifecycle(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, h *host) {
 		h.sys.send(treePath(role, 99), &failed{errTest})
 		h.sys.proto.Root.Send(h.sys.pid(treePath(role, 99)), &failed{errTest})

@@ -130,8 +130,8 @@ func count(kinds []trace.Kind, k trace.Kind) (n int) {
 	return n
 }
 
-// TestUnconfirmedIsRevokedOnTime: the timer needs no call of Check.
-func TestUnconfirmedIsRevokedOnTime(t *testing.T) {
+// TestLeaderLifecycleUnconfirmedIsRevokedOnTime: the timer needs no call of Check.
+func TestLeaderLifecycleUnconfirmedIsRevokedOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		g := r.active(scheduler)
@@ -171,8 +171,8 @@ func (r *rig) cut() {
 	<-time.After(2 * cluster.ConfirmationBound)
 }
 
-// TestUncertainProposalsEndInOneCommand: lost before, lost after, and refused answers.
-func TestUncertainProposalsEndInOneCommand(t *testing.T) {
+// TestUnknownOutcomeEndsInOneCommand: lost before, lost after, and refused answers.
+func TestUnknownOutcomeEndsInOneCommand(t *testing.T) {
 	timeout := &cluster.Error{Kind: cluster.TransportFailure, Code: "FY-TEST-005", Message: "no answer", OutcomeUnknown: true}
 	for name, disturb := range map[string]func(n int, next func() (cluster.Commit, error)) (cluster.Commit, error){
 		"never sent": func(n int, next func() (cluster.Commit, error)) (cluster.Commit, error) {

@@ -63,7 +63,7 @@ func TestUpIsRepeatableAndConcurrent(t *testing.T) {
 	require.Zero(t, locks)
 }
 
-func TestWaiterGivesUpAndNamesTheHolder(t *testing.T) {
+func TestPgLocksTxWaiterGivesUpAndNamesTheHolder(t *testing.T) {
 	db := pgtest.NewEmpty(t)
 	holder := session(t, db.Direct+" application_name='forgeyard migrate alpha'")
 	_, err := holder.Exec(t.Context(), "SELECT pg_advisory_lock($1)", int64(0x46590002))

@@ -1,4 +1,4 @@
-// FIELD_FAULTS.md names tests that exist, for every fault of every kind.
+// FIELD_FAULTS.md names tests that exist, for every fault of every kind one that has the kind's name.
 
 package testkit
 
@@ -44,14 +44,25 @@ func TestEveryFieldFaultHasItsTest(t *testing.T) {
 		rows[kind]++
 		named := namedTest.FindAllStringSubmatch(row[2], -1)
 		require.True(t, len(named) > 0 || strings.HasPrefix(row[2], "cannot occur: "), "%s names no test", row[1])
+		ofKind := len(named) == 0
 		for _, n := range named {
+			ofKind = ofKind || strings.Contains(n[2], camel(kind))
 			if _, read := tests[n[1]]; !read {
 				tests[n[1]] = testsOf(t, filepath.Join(root, n[1]))
 			}
 			require.Contains(t, tests[n[1]], "func "+n[2]+"(", "%s: %s has no such test", row[1], n[1])
 		}
+		require.True(t, ofKind, "%s has no test that is named after its kind", row[1])
 	}
 	require.Equal(t, fieldFaults, rows)
+}
+
+// camel is a kind as it stands in the name of a test.
+func camel(kind string) (name string) {
+	for word := range strings.SplitSeq(kind, "-") {
+		name += strings.ToUpper(word[:1]) + word[1:]
+	}
+	return name
 }
 
 // testsOf is the text of a directory's test files.

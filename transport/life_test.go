@@ -51,9 +51,9 @@ func TestCallersShareOneConnection(t *testing.T) {
 	require.Equal(t, int64(1), hellos.Load())
 }
 
-// TestRestartOnTheSamePortIsNoticed: the survivor's connection leads to a dead
+// TestQuicTransportRestartOnTheSamePortIsNoticed: the survivor's connection leads to a dead
 // process; the new process on the same port makes it say so at once.
-func TestRestartOnTheSamePortIsNoticed(t *testing.T) {
+func TestQuicTransportRestartOnTheSamePortIsNoticed(t *testing.T) {
 	ca := authority(t)
 	id := identity(t, ca, pki.Node(ca.Cluster(), nodeID()))
 	conn := loopback(t)
@@ -210,8 +210,8 @@ func TestReconnectBacksOff(t *testing.T) {
 	})
 }
 
-// TestNothingStaysBehind: peers come and go, half of them without a word.
-func TestNothingStaysBehind(t *testing.T) {
+// TestQuicTransportLeavesNothingBehind: peers come and go, half of them without a word.
+func TestQuicTransportLeavesNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim := netsim.New(4)
 		ca := authority(t)

@@ -131,8 +131,8 @@ func TestConnectionBound(t *testing.T) {
 	require.NoError(t, raw.hello(helloOf(late)))
 }
 
-// TestStreamLeak: a thousand callers that give up half-way leave room for a thousand that do not.
-func TestStreamLeak(t *testing.T) {
+// TestQuicTransportStreamLeak: a thousand callers that give up half-way leave room for a thousand that do not.
+func TestQuicTransportStreamLeak(t *testing.T) {
 	ca := authority(t)
 	limits := transport.Limits{Streams: 8}
 	server := listen(t, options{identity: identity(t, ca, pki.Node(ca.Cluster(), nodeID())), accept: pki.KindNode, limits: limits})

@@ -162,7 +162,7 @@ func TestSlowLeaderDisk(t *testing.T) {
 	})
 }
 
-func TestHungLeaderDiskMovesLeadershipWithinTheBound(t *testing.T) {
+func TestStorageStallMovesLeadershipWithinTheBound(t *testing.T) {
 	const limit, hang = 2 * time.Second, 15 * time.Second
 	withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, _ *ledger) {
 		leader := f.leader()
@@ -267,7 +267,7 @@ func TestFailedFollowerWriteEnds(t *testing.T) {
 }
 
 // A full disk can be emptied: the node stays, another one leads, and it goes on where it was.
-func TestFullDisk(t *testing.T) {
+func TestStorageStallFullDisk(t *testing.T) {
 	withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, l *ledger) {
 		leader := f.leader()
 		disks[leader.id].fail(diskFull)

@@ -348,7 +348,7 @@ func TestHungDiskStopsLeading(t *testing.T) {
 	})
 }
 
-func TestFastFlipsWithASlowReader(t *testing.T) {
+func TestLeaderLifecycleFastFlipsWithASlowReader(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, f *fleet) {
 		_, stop := f.nodes[0].node.Changes() // a reader that never reads
 		defer stop()

@@ -55,7 +55,7 @@ func lived(t *testing.T) *member {
 	return m
 }
 
-func TestDoubtfulStoreIsRefusedUntouched(t *testing.T) {
+func TestStorageFilesInDoubtAreRefusedUntouched(t *testing.T) {
 	db := func(m *member) string { return filepath.Join(m.dir, "raft", storeFile) }
 	edit := func(t *testing.T, path string, at int64, with []byte) {
 		t.Helper()
@@ -174,7 +174,7 @@ func TestDirectoryInUse(t *testing.T) {
 }
 
 // A lock held by another process is seen too, not only one of this process.
-func TestDirectoryInUseByAnotherProcess(t *testing.T) {
+func TestStorageFilesInUseByAnotherProcess(t *testing.T) {
 	t.Parallel()
 	m := lived(t)
 	flock, err := exec.LookPath("flock")
@@ -226,7 +226,7 @@ func TestBootstrapFinishedAfterCrash(t *testing.T) {
 	f.eventually(func() bool { return m.node.View().ClusterID == f.cluster })
 }
 
-func TestTimersThatCannotWork(t *testing.T) {
+func TestElectionStabilityTimersThatCannotWork(t *testing.T) {
 	ms := time.Millisecond
 	for name, timers := range map[string]Timers{
 		"lease far below heartbeat": {30 * time.Second, 30 * time.Second, time.Second, 20 * ms},

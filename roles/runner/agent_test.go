@@ -194,10 +194,10 @@ func TestRestartedAgentStartsNothingTwice(t *testing.T) {
 	require.Len(t, entries(t, dir, runner.EntryStart), 2)
 }
 
-// TestStaleOrderIsRefused shows the agent's high-water mark: an order below the
+// TestFencingClockStaleOrderIsRefused shows the agent's high-water mark: an order below the
 // highest it has seen is answered "read again", also after a restart, and once
 // it carries the current epoch it runs.
-func TestStaleOrderIsRefused(t *testing.T) {
+func TestFencingClockStaleOrderIsRefused(t *testing.T) {
 	p := newPlane(t)
 	p.daemon("d1")
 	dir := t.TempDir()

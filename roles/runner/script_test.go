@@ -101,9 +101,9 @@ func order(lease string, generation, epoch int) *runner.Offer {
 	return &runner.Offer{Lease: lease, Role: 1, Generation: fsmGeneration(generation), Epoch: fsmEpoch(epoch), Job: "job-" + lease, Attempt: 1, Timeout: time.Hour, Steps: []runner.Step{{Argv: []string{"x"}}}}
 }
 
-// TestHighWaterMark is the rule of refusal, offer by offer: generation before
+// TestFencingClockHighWaterMark is the rule of refusal, offer by offer: generation before
 // epoch, equal is admitted, and a restarted agent remembers.
-func TestHighWaterMark(t *testing.T) {
+func TestFencingClockHighWaterMark(t *testing.T) {
 	dir := t.TempDir()
 	ex := newGate()
 	l, _, stop := script(t, dir, ex, runner.Welcome{})

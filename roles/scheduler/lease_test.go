@@ -136,9 +136,9 @@ func TestLeaseProposesNothing(t *testing.T) {
 	require.Equal(t, before, p.backend.View().Index)
 }
 
-// TestStaleSchedulerLease shows that an epoch that was overtaken can create,
+// TestStaleSchedulerLeaseDoubleRun shows that an epoch that was overtaken can create,
 // re-stamp and end nothing, and that the guard is revoked by the refusal (§262, §263).
-func TestStaleSchedulerLease(t *testing.T) {
+func TestStaleSchedulerLeaseDoubleRun(t *testing.T) {
 	acts := map[string]func(*plane, cluster.RoleGuard) error{
 		"lease":   func(p *plane, g cluster.RoleGuard) error { _, err := p.LeaseBatch(p.Context(), g); return err },
 		"upkeep":  func(p *plane, g cluster.RoleGuard) error { _, err := p.maintain(p.Context(), g); return err },

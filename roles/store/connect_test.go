@@ -127,7 +127,7 @@ func TestMigrationErrorsHaveCodes(t *testing.T) {
 	require.Equal(t, cluster.IncompatibleVersion, cluster.KindOf(err))
 }
 
-func TestTransactionPoolerIsRefused(t *testing.T) {
+func TestPgConnectionTransactionPoolerIsRefused(t *testing.T) {
 	db := newDatabase(t)
 	direct := open(t, db)
 	for name, c := range map[string]struct {

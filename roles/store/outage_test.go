@@ -29,7 +29,7 @@ func startServer(t *testing.T, dir string) *postgres.Server {
 	return srv
 }
 
-func TestOutages(t *testing.T) {
+func TestPgConnectionOutages(t *testing.T) {
 	dir, err := os.MkdirTemp("/tmp", "fypg")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })

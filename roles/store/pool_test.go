@@ -87,7 +87,7 @@ func TestSlowServerIsNotFlooded(t *testing.T) {
 
 // Requests that are cancelled in the middle of a transaction leak neither a
 // connection nor a running query.
-func TestCancelledRequestsLeakNothing(t *testing.T) {
+func TestPgLocksTxCancelledRequestsLeakNothing(t *testing.T) {
 	db := newDatabase(t)
 	s := open(t, db, func(c *Config) { c.MaxConns = 10 })
 	var requests sync.WaitGroup

@@ -46,7 +46,7 @@ func startWriters(ctx context.Context, s *Store, a authority, n int) *writers {
 }
 
 // Raising under 32 live writers of the old epoch is bounded, and after it not one more of their rows appears.
-func TestRaiseUnderLiveStaleWriters(t *testing.T) {
+func TestDoubleRunRaiseUnderLiveStaleWriters(t *testing.T) {
 	const n = 32
 	db := newDatabase(t)
 	s := open(t, db, func(c *Config) { c.FencedConns = n })

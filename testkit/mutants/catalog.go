@@ -52,7 +52,7 @@ func Catalog() []Case {
 		},
 		{
 			mutant.AgentIgnoresEpochs, "an agent starts what an overtaken scheduler ordered",
-			Test{"roles/runner", "^TestHighWaterMark$"},
+			Test{"roles/runner", "^TestFencingClockHighWaterMark$"},
 		},
 		{
 			mutant.HeaderUnchecked, "a node votes and appends in the name of another",

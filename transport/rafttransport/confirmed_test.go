@@ -93,7 +93,7 @@ func (l *lead) append(to fsm.NodeID, term, prev uint64, entries int) error {
 	return l.trans.AppendEntries(raft.ServerID(to.String()), raft.ServerAddress(to.String()), q, &raft.AppendEntriesResponse{})
 }
 
-func TestConfirmedCountsFromTheSendTime(t *testing.T) {
+func TestFencingClockConfirmedCountsFromTheSendTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sim := netsim.New(5)
 		sim.Delay(time.Millisecond, time.Millisecond)

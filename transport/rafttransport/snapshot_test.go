@@ -94,7 +94,7 @@ type sink struct {
 	size  chan int
 }
 
-func TestSnapshotIsBoundedByProgress(t *testing.T) {
+func TestReplicationSnapshotIsBoundedByProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const idle = 10 * time.Second
 		sim := netsim.New(8)
