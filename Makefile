@@ -42,7 +42,7 @@ bench: build postgres ## figures, measured side by side (never asserted)
 fuzz: ## every fuzz target for FUZZ_TIME each
 	@.ci/fuzz $(FUZZ_TIME)
 
-chaos: build postgres ## faults by seed for CHAOS_MINUTES in all; SEED=n replays a draw
+chaos: build postgres ## faults by seed for CHAOS_MINUTES in all; SEED=n replays one seed 50 times, and draws the rest by it
 	@FORGEYARD_BIN=$(CURDIR)/$(BIN) go run ./testkit/withpg -- .ci/chaos $(CHAOS_MINUTES) $(SEED)
 
 soak: build postgres ## a fleet with few faults for SOAK_MINUTES: what its processes hold must stay flat

@@ -94,6 +94,29 @@ func TestChaosDiskFails(t *testing.T) {
 	}
 }
 
+// A disk that is slow or hangs, for as long as is drawn: leadership stays, or moves
+// within the watchdog's bound; nobody else stands, and the replicas are equal.
+func TestChaosSlowDisks(t *testing.T) {
+	const times = 20
+	rng := rand.New(rand.NewPCG(chaosSeed(t), 2))
+	for name, c := range map[string]struct {
+		least, most time.Duration
+		run         func(*testing.T, time.Duration)
+	}{
+		"slow disk of a follower":  {200 * time.Millisecond, 1500 * time.Millisecond, slowFollower},
+		"slow disk of the leader":  {200 * time.Millisecond, 800 * time.Millisecond, slowLeader},
+		"disk of the leader hangs": {time.Second, 8 * time.Second, hungLeader},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range times {
+				d := c.least + time.Duration(rng.Int64N(int64(c.most-c.least)))
+				t.Run(d.Round(time.Millisecond).String(), func(t *testing.T) { c.run(t, d) })
+			}
+			keep(t, name, times, times)
+		})
+	}
+}
+
 // The node's file system has no room left, then some again: nothing is acknowledged
 // meanwhile, and it goes on without a restart.
 func TestChaosFileSystemFull(t *testing.T) {

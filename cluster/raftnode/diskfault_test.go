@@ -130,14 +130,18 @@ func (l *ledger) equal(f *fleet) {
 	require.Empty(f.t, l.differ, "entries after which the states differ")
 }
 
-func TestSlowFollowerDisk(t *testing.T) {
+func TestSlowFollowerDisk(t *testing.T) { slowFollower(t, 400*time.Millisecond) }
+
+// slowFollower has each write of one follower last so long, which may be far above the election timeout.
+func slowFollower(t *testing.T, each time.Duration) {
+	t.Helper()
 	withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, l *ledger) {
 		leader := f.leader()
 		slow := f.others(leader)[0]
 		term := leader.node.View().RaftTerm
-		disks[slow.id].delay.Store(int64(400 * time.Millisecond)) // far above the election timeout
-		require.Greater(t, f.work(8*time.Second), 50, "the majority does not wait for it")
-		require.Greater(t, disks[slow.id].hits.Load(), int64(10))
+		disks[slow.id].delay.Store(int64(each))
+		require.Greater(t, f.work(24*each), int(24*each/(150*time.Millisecond)), "the majority does not wait for it")
+		require.Greater(t, disks[slow.id].hits.Load(), int64(8))
 		require.Same(t, leader, f.leader())
 		require.Equal(t, term, leader.node.View().RaftTerm)
 		disks[slow.id].heal()
@@ -146,14 +150,17 @@ func TestSlowFollowerDisk(t *testing.T) {
 	})
 }
 
-func TestSlowLeaderDisk(t *testing.T) {
+func TestSlowLeaderDisk(t *testing.T) { slowLeader(t, 400*time.Millisecond) }
+
+// slowLeader has each write of the leader last so long. Slow is not hung: it goes on leading, and nobody stands against it.
+func slowLeader(t *testing.T, each time.Duration) {
+	t.Helper()
 	withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, l *ledger) {
 		leader := f.leader()
 		term := leader.node.View().RaftTerm
-		disks[leader.id].delay.Store(int64(400 * time.Millisecond))
-		require.Greater(t, f.work(8*time.Second), 10)
+		disks[leader.id].delay.Store(int64(each))
+		require.Greater(t, f.work(20*each), 10)
 		require.Greater(t, disks[leader.id].hits.Load(), int64(8))
-		// Slow is not hung: it goes on leading, and nobody stands against it.
 		require.Same(t, leader, f.leader())
 		require.Equal(t, term, leader.node.View().RaftTerm)
 		require.Empty(t, leader.exits)
@@ -162,8 +169,12 @@ func TestSlowLeaderDisk(t *testing.T) {
 	})
 }
 
-func TestStorageStallMovesLeadershipWithinTheBound(t *testing.T) {
-	const limit, hang = 2 * time.Second, 15 * time.Second
+func TestStorageStallMovesLeadershipWithinTheBound(t *testing.T) { hungLeader(t, 2*time.Second) }
+
+// hungLeader has the leader's disk hang for far longer than the watchdog's limit.
+func hungLeader(t *testing.T, limit time.Duration) {
+	t.Helper()
+	const hang = 15 * time.Second
 	withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, _ *ledger) {
 		leader := f.leader()
 		term := leader.node.View().RaftTerm

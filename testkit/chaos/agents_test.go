@@ -34,7 +34,8 @@ const (
 // with leases that last, one with leases of 12 s. It ends when 20 agents of each
 // kind were hit, or after FORGEYARD_CHAOS_AGENTS_MINUTES (8).
 func TestChaosAgents(t *testing.T) {
-	end := time.Now().Add(time.Duration(number(t, "FORGEYARD_CHAOS_AGENTS_MINUTES", 8) * float64(time.Minute)))
+	begun := time.Now()
+	end := begun.Add(time.Duration(number(t, "FORGEYARD_CHAOS_AGENTS_MINUTES", 8) * float64(time.Minute)))
 	var mu sync.Mutex
 	hits := map[string]int{}
 	// until repeats one kind of fault until enough agents were hit.
@@ -69,6 +70,7 @@ func TestChaosAgents(t *testing.T) {
 		tally = append(tally, Count{Fault: kind, Count: hits[kind], Owed: owedAgents})
 	}
 	record(t, "agents", tally)
+	recordTime(t, time.Since(begun))
 	for _, c := range tally {
 		require.NotZero(t, c.Count, "%s never happened", c.Fault)
 	}

@@ -35,7 +35,8 @@ func TestChaosProcesses(t *testing.T) {
 	require.NoError(t, err, "FORGEYARD_CHAOS_MINUTES says how long to break things")
 	seed := seedOf(t)
 	t.Logf("seed %d: replay with `make chaos SEED=%d`", seed, seed)
-	end := time.Now().Add(time.Duration(minutes * float64(time.Minute)))
+	begun := time.Now()
+	end := begun.Add(time.Duration(minutes * float64(time.Minute)))
 	only, err := regexp.Compile(os.Getenv("FORGEYARD_CHAOS_ONLY"))
 	require.NoError(t, err)
 	faults := slices.DeleteFunc(Faults(), func(f Fault) bool { return !only.MatchString(f.Name) })
@@ -80,6 +81,7 @@ func TestChaosProcesses(t *testing.T) {
 		tally = append(tally, Count{Fault: f.Name, Count: done[f.Name], Owed: f.Owed})
 	}
 	record(t, "processes", tally)
+	recordTime(t, time.Since(begun))
 	for _, f := range faults {
 		require.NotZero(t, done[f.Name], "%s never happened: give it more minutes", f.Name)
 	}

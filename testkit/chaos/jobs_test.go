@@ -68,6 +68,7 @@ func TestChaosJobs(t *testing.T) {
 	a := newAccounts(t, w, c, n)
 	a.checkAll(pipelines, 0)
 	a.checkFaults(minutes)
+	recordTime(t, broken)
 	w.FillSlots(t)
 }
 

@@ -13,6 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// recordTime keeps for how long a suite had real processes under faults. An hour is owed over all suites and runs.
+func recordTime(t *testing.T, span time.Duration) {
+	t.Helper()
+	record(t, "real processes", Tally{{Fault: "seconds under faults", Count: int(span.Seconds()), Owed: 3600}})
+}
+
 // record keeps the counts of a suite in FORGEYARD_CHAOS_RECORD and prints them with those of earlier runs.
 func record(t *testing.T, suite string, run Tally) {
 	t.Helper()

@@ -107,7 +107,7 @@ func (t Tally) Of(commits []string) (kept Tally) {
 	return kept
 }
 
-// String is the table of the sums.
+// String is the table of the sums, and says which are below what is owed.
 func (t Tally) String() string {
 	var b strings.Builder
 	out := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -115,6 +115,9 @@ func (t Tally) String() string {
 		owed := ""
 		if c.Owed > 0 {
 			owed = fmt.Sprintf("of %d owed", c.Owed)
+		}
+		if c.Count < c.Owed {
+			owed += ": NOT REACHED"
 		}
 		fmt.Fprintf(out, "%s\t%s\t%d\t%s\n", c.Suite, c.Fault, c.Count, owed)
 	}

@@ -27,6 +27,7 @@ func TestRecordAddsUpRuns(t *testing.T) {
 	ours := all.Of([]string{"bbbb1234", "aaaa5678"})
 	require.Equal(t, Tally{{Suite: "s", Fault: "kill", Count: 7, Owed: 6}, {Suite: "s", Fault: "cut", Count: 1}}, ours.Sum())
 	require.Equal(t, "s  kill  7  of 6 owed\ns  cut   1  \n", ours.String())
+	require.Equal(t, "s  kill  1  of 2 owed: NOT REACHED\n", Tally{{Suite: "s", Fault: "kill", Count: 1, Owed: 2}}.String())
 	require.Empty(t, all.Of([]string{}))
 
 	require.NoError(t, os.WriteFile(file, []byte("{\n"), 0o600))

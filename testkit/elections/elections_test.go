@@ -23,6 +23,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/health"
 	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/testkit/chaos"
 	"github.com/forgeyard/forgeyard/testkit/fleet"
 )
 
@@ -39,8 +40,8 @@ const (
 )
 
 // cost is what a time of faults may cost: deaths of the leader, each one term
-// and one epoch of the role.
-type cost struct{ deaths int }
+// and one epoch of the role; and of how many of them the leader was back at once.
+type cost struct{ deaths, atOnce int }
 
 // line is one fault. It runs until ctx ends and returns what that may have cost.
 type line struct {
@@ -89,8 +90,7 @@ func run(t *testing.T, f *fleet.Fleet, l line) {
 		t.Log("not privileged: a relay between the daemons swallows refusals, so no election can be early")
 		l.late = true
 		if l.needsNet {
-			t.Log("and it can refuse nothing: this line shows a fleet without faults")
-			l.fault = func(ctx context.Context, _ *testing.T, _ *fleet.Fleet) cost { <-ctx.Done(); return cost{} }
+			t.Skip("and it can refuse nothing")
 		}
 	}
 	settle(t, f)
@@ -99,10 +99,11 @@ func run(t *testing.T, f *fleet.Fleet, l line) {
 	defer cancel()
 	began := time.Now()
 	allowed := l.fault(ctx, t, f)
+	lasted := time.Since(began)
 	settle(t, f)
 	terms, grants := highestTerm(t, f)-term, granted(t, f)-epochs
 	t.Logf("%s: %s, %d deaths of the leader, %d terms, %d epochs of %s, %d early campaigns, %d by timers",
-		l.name, time.Since(began).Round(time.Second), allowed.deaths, terms, grants, role, logged(t, f, campaigned), logged(t, f, timedOut))
+		l.name, lasted.Round(time.Second), allowed.deaths, terms, grants, role, logged(t, f, campaigned), logged(t, f, timedOut))
 	require.EqualValues(t, allowed.deaths, grants, "epochs")
 	require.EqualValues(t, allowed.deaths, logged(t, f, established)-leaders, "leaders")
 	if l.late && allowed.deaths > 0 {
@@ -131,6 +132,28 @@ func run(t *testing.T, f *fleet.Fleet, l line) {
 		}
 	}
 	require.Equal(t, !l.late, early)
+	if f.Namespaced() {
+		keep(t, l, lasted, allowed)
+	}
+}
+
+// keep adds the line to the record of chaos runs: ten minutes of each are owed over runs.
+func keep(t *testing.T, l line, span time.Duration, c cost) {
+	file := os.Getenv(chaos.RecordEnv)
+	if file == "" || t.Failed() {
+		return
+	}
+	run := chaos.Count{At: time.Now().UTC().Truncate(time.Second), Suite: "elections"}
+	if commits := chaos.Commits(t.Context()); len(commits) > 0 {
+		run.Commit = commits[0][:12]
+	}
+	run.Fault, run.Count, run.Owed = l.name+": seconds", int(span.Seconds()), 600
+	counts := chaos.Tally{run}
+	if c.atOnce > 0 {
+		run.Fault, run.Count, run.Owed = l.name+": within "+atOnce.String(), c.atOnce, 20
+		counts = append(counts, run)
+	}
+	require.NoError(t, counts.Append(file))
 }
 
 // splits is how many of so many elections by timers may split their votes.
@@ -344,14 +367,13 @@ func restartLeader(ctx context.Context, t *testing.T, f *fleet.Fleet) (c cost) {
 	}
 	require.NotEmpty(t, gaps)
 	slices.Sort(gaps)
-	within := 0
 	for _, g := range gaps {
 		if g <= atOnce {
-			within++
+			c.atOnce++
 		}
 	}
-	t.Logf("%d restarts, the port not held for %s to %s, %d times at most %s", len(gaps), gaps[0], gaps[len(gaps)-1], within, atOnce)
-	require.GreaterOrEqual(t, 4*within, len(gaps), "the fault is a leader that is back at once")
+	t.Logf("%d restarts, the port not held for %s to %s, %d times at most %s", len(gaps), gaps[0], gaps[len(gaps)-1], c.atOnce, atOnce)
+	require.GreaterOrEqual(t, 4*c.atOnce, len(gaps), "the fault is a leader that is back at once")
 	return c
 }
 
