@@ -29,7 +29,8 @@ const (
 	Terminated   Kind = "terminated"
 	LoopStart    Kind = "loop_start"
 	LoopEnd      Kind = "loop_end"
-	Exit         Kind = "exit" // the process gives itself up
+	Exit         Kind = "exit"    // the process gives itself up
+	Applied      Kind = "applied" // a committed entry was applied: Index and Hash, and nothing else
 )
 
 // Event is one traced step.
@@ -44,6 +45,8 @@ type Event struct {
 	Generation  fsm.Generation    `json:"generation,omitzero"`
 	Epoch       fsm.Epoch         `json:"epoch,omitzero"`
 	Detail      string            `json:"detail,omitempty"` // cause, loop name, actor path
+	Index       uint64            `json:"index,omitzero"`   // of the entry
+	Hash        string            `json:"hash,omitempty"`   // of the coordination state after it, in hexadecimal
 }
 
 // Tracer records events. Implementations are safe for concurrent use and never fail the caller.

@@ -42,6 +42,7 @@ func (w *World) Settle(t testing.TB, leases int) fleet.Verdict {
 	})
 	w.checkAcknowledged(t)
 	w.checkOrder(t)
+	w.checkReplicas(t)
 	return v
 }
 

@@ -6,6 +6,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -107,6 +108,9 @@ func run(ctx context.Context, cfg config.Config, start Start, version server.Ver
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
 		out.Tracer = f
+		out.Applied = func(index uint64, hash [32]byte) {
+			f.Trace(trace.Event{Kind: trace.Applied, Index: index, Hash: hex.EncodeToString(hash[:])})
+		}
 	}
 	out.Actors.AllowCrash = os.Getenv(crashEnv) == "1" // harnesses only
 	if out.Scheduler.LeaseTTL, err = leaseTTL(os.Getenv(leaseEnv)); err != nil {

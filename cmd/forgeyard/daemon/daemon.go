@@ -48,7 +48,7 @@ type Outside struct {
 	Version server.Version
 
 	WrapLog   func(raftnode.Log) raftnode.Log       // between the Raft engine and its disk; nil in production
-	Applied   func(index uint64, hash [32]byte)     // hears the coordination state's hash after every entry; nil in production
+	Applied   func(index uint64, hash [32]byte)     // hears the coordination state's hash after every entry; nil but for harnesses
 	Watch     func(cluster.Backend) cluster.Backend // between the engine and who uses it; nil in production
 	Scheduler scheduler.Config                      // durations; Store, Dispatched and Logger are filled in
 	Actors    actors.Config                         // budget, back-off and AllowCrash; the rest is filled in
