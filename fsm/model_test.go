@@ -281,24 +281,31 @@ func (r *reference) requireEqual(t require.TestingT, got View) {
 }
 
 // TestReference feeds each sequence to Apply and to the reference, which agree on
-// every verdict, every result and what is visible; and to a replica that was
-// restored from a snapshot taken at a random place, whose hash is the same.
+// every verdict, every result and what is visible; and, from a random place before
+// its end on, to a replica restored from a snapshot, which has the same hash before
+// and after each of the commands that are left.
 func TestReference(t *testing.T) {
 	kinds := map[string]int{}
+	resumed, replayed := 0, 0   // restores with a command after them, and those commands
 	for range sequences / 100 { // rapid draws 100 at a time
 		rapid.Check(t, func(t *rapid.T) {
 			s := founded(t)
 			ref := newReference(t, s.View())
-			cut := rapid.IntRange(0, 50).Draw(t, "cut")
+			length := drawLength(t)
+			cut := rapid.IntRange(0, length-1).Draw(t, "cut")
 			var restored *State
 			restore := func() {
 				data, err := s.EncodeSnapshot()
 				require.NoError(t, err)
 				restored, err = DecodeSnapshot(data)
 				require.NoError(t, err)
+				require.Equal(t, s.Hash(), restored.Hash())
 			}
-			n := 0
-			run(t, s, func(e entry, p Proposal, _ View, res Result, err error) {
+			if cut == 0 {
+				restore()
+			}
+			n, after := 0, 0
+			runFor(t, s, length, func(e entry, p Proposal, _ View, res Result, err error) {
 				want, accepted := ref.judge(p, e.Term)
 				require.Equal(t, accepted, err == nil, "%s: %v", p.Command.Kind(), err)
 				require.Equal(t, want, res, "%s", p.Command.Kind())
@@ -306,6 +313,8 @@ func TestReference(t *testing.T) {
 					again, err2 := restored.Apply(e.Index, e.Term, p)
 					require.Equal(t, res, again)
 					require.Equal(t, err, err2)
+					require.Equal(t, s.Hash(), restored.Hash(), "%s, %d commands after the restore", p.Command.Kind(), after)
+					after++
 				}
 				if n++; n%10 == 0 {
 					ref.requireEqual(t, s.View())
@@ -321,19 +330,20 @@ func TestReference(t *testing.T) {
 				var rej *Rejection
 				require.False(t, errors.As(err, &rej) && rej.Code == RejectInvalid, "%v", err)
 			})
-			if restored == nil {
-				restore()
-			}
 			ref.requireEqual(t, s.View())
-			require.Equal(t, s.Hash(), restored.Hash())
 			require.Equal(t, s.View(), restored.View())
+			require.Equal(t, length-cut, after)
+			resumed, replayed = resumed+min(after, 1), replayed+after
 		})
 	}
 	for kind := KindInitCluster; kind <= KindActivateFeature; kind++ {
 		require.Positive(t, kinds[kind.String()+" accepted"], "%v", kinds)
 		require.Positive(t, kinds[kind.String()+" refused"], "%v", kinds)
 	}
-	t.Logf("%d sequences: %v", sequences, kinds)
+	t.Logf("%d sequences, each restored once; %d restores were followed by commands, %d in all: %v", sequences, resumed, replayed, kinds)
+	require.GreaterOrEqual(t, resumed, sequences)
+	require.Greater(t, replayed, 5*sequences, "hardly anything is left to do after a restore")
+	keep(t, resumed)
 }
 
 // TestReferenceIsHeldAgainst plants one fault at a time in what the reference is

@@ -89,10 +89,17 @@ func drawCommand(t *rapid.T, v View, term uint64) Command {
 	return ActivateFeature{Expected: v.Feature, Feature: v.Feature + 1}
 }
 
+// drawLength is how many commands a sequence has.
+func drawLength(t *rapid.T) int { return rapid.IntRange(1, 60).Draw(t, "commands") }
+
 // run applies random commands to s, calling step around each.
 func run(t *rapid.T, s *State, step func(e entry, p Proposal, before View, res Result, err error)) {
+	runFor(t, s, drawLength(t), step)
+}
+
+func runFor(t *rapid.T, s *State, commands int, step func(e entry, p Proposal, before View, res Result, err error)) {
 	e, req := s.at, uint64(0)
-	for range rapid.IntRange(1, 60).Draw(t, "commands") {
+	for range commands {
 		e.Index++
 		if rapid.IntRange(0, 9).Draw(t, "election") == 0 {
 			e.Term++
