@@ -4,6 +4,7 @@ package actors
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,13 +20,50 @@ type office struct {
 	owed    map[fsm.Epoch]bool // told of, and the end not reported yet
 	ended   map[fsm.Epoch]int
 	failed  map[fsm.Epoch]bool
+
+	answers []fsm.Epoch // given so far
+	late    []fsm.Epoch // answers given before that arrive only now, in place of the next ones
+	changes int         // of what is desired since the last answer
+	seen    views
+}
+
+// views counts what happened to the views on their way, so that a run can tell that it did.
+type views struct {
+	back    int // an answer older than one that had arrived
+	lower   int // of these, one with an epoch below another that had been wanted
+	merged  int // several changes behind one answer
+	doubled int // the watcher had the same answer twice
 }
 
 func (o *office) Desired(role fsm.Role) cluster.Tree {
+	if len(o.late) > 0 {
+		old := o.late[0]
+		o.late = o.late[1:]
+		if old != o.answers[len(o.answers)-1] {
+			o.seen.back++
+			if old != 0 && old < slices.Max(o.answers) {
+				o.seen.lower++
+			}
+		}
+		return cluster.Tree{Role: role, Epoch: old}
+	}
+	if o.changes > 1 {
+		o.seen.merged++
+	}
+	o.changes = 0
+	o.answers = append(o.answers, o.desired)
 	if o.desired != 0 && o.ended[o.desired] == 0 {
 		o.owed[o.desired] = true
 	}
 	return cluster.Tree{Role: role, Epoch: o.desired}
+}
+
+// want changes what should run.
+func (o *office) want(e fsm.Epoch) {
+	if e != o.desired {
+		o.desired = e
+		o.changes++
+	}
 }
 
 func (o *office) Report(_ fsm.Role, epoch fsm.Epoch, ev cluster.TreeEvent, _, _ string) {
@@ -33,6 +71,9 @@ func (o *office) Report(_ fsm.Role, epoch fsm.Epoch, ev cluster.TreeEvent, _, _ 
 	case cluster.TreeEnded:
 		delete(o.owed, epoch)
 		o.ended[epoch]++
+		if o.desired == epoch {
+			o.want(0) // its epoch is spent
+		}
 	case cluster.TreeFailed:
 		o.failed[epoch] = true
 	}
@@ -94,6 +135,7 @@ func (d *desk) end() {
 // the tree that is wanted runs.
 func TestWatcherAndSupervisor(t *testing.T) {
 	spawned, poisoned, passed := 0, 0, 0
+	var seen views
 	rapid.Check(t, func(t *rapid.T) {
 		d := &desk{
 			office: &office{owed: map[fsm.Epoch]bool{}, ended: map[fsm.Epoch]int{}, failed: map[fsm.Epoch]bool{}},
@@ -111,12 +153,34 @@ func TestWatcherAndSupervisor(t *testing.T) {
 			if e != 0 && len(d.office.owed) > 0 {
 				return
 			}
-			d.office.desired = e
+			d.office.want(e)
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"a new epoch is wanted":  func(*rapid.T) { epoch += fsm.Epoch(rapid.IntRange(1, 3).Draw(t, "gap")); wants(epoch) },
-			"nothing is wanted":      func(*rapid.T) { wants(0) },
-			"the watcher looks":      func(*rapid.T) { d.look() },
+			"a new epoch is wanted": func(*rapid.T) { epoch += fsm.Epoch(rapid.IntRange(1, 3).Draw(t, "gap")); wants(epoch) },
+			"nothing is wanted":     func(*rapid.T) { wants(0) },
+			"the watcher looks":     func(*rapid.T) { d.look() },
+			"a view goes back": func(t *rapid.T) { // answers that others overtook arrive now, each once or twice
+				if len(d.office.answers) > 0 {
+					old := rapid.SampledFrom(d.office.answers).Draw(t, "older")
+					d.office.late = slices.Repeat([]fsm.Epoch{old}, rapid.IntRange(1, 2).Draw(t, "times"))
+				}
+			},
+			"views are merged": func(*rapid.T) {
+				wants(0)
+				epoch++
+				wants(epoch)
+				wants(0)
+				epoch++
+				wants(epoch)
+			},
+			"a view comes twice": func(t *rapid.T) {
+				d.office.late = nil
+				d.look()
+				at := len(d.mailbox)
+				d.look()
+				require.Len(t, d.mailbox, at, "the same view asked for something again")
+				d.office.seen.doubled++
+			},
 			"the watcher is renewed": func(*rapid.T) { d.told = told{}; d.look() },
 			"a message comes":        func(t *rapid.T) { pick(t, func(i int) { drop(i); d.converge(t) }) }, // in any order
 			"a message comes twice":  func(t *rapid.T) { pick(t, func(int) { d.converge(t) }) },
@@ -127,9 +191,6 @@ func TestWatcherAndSupervisor(t *testing.T) {
 			"the tree ends": func(t *rapid.T) {
 				if len(d.running) == 0 {
 					return
-				}
-				if d.office.desired == d.running[0].epoch {
-					d.office.desired = 0 // it died: its epoch is spent
 				}
 				d.end()
 			},
@@ -147,13 +208,13 @@ func TestWatcherAndSupervisor(t *testing.T) {
 			},
 		})
 		// The next ticks find everything out, though every message so far is lost.
-		d.mailbox = nil
+		d.mailbox, d.office.late = nil, nil
 		for range 4 {
 			d.told = told{}
 			d.look()
 			d.converge(t)
-			if len(d.running) > 0 && d.running[0].epoch != d.office.desired {
-				d.end()
+			if len(d.running) > 0 && (d.running[0].epoch != d.office.desired || d.stops[d.running[0].epoch] > 0) {
+				d.end() // what was told to end does, though it was by an older view
 			}
 		}
 		if d.office.desired == 0 {
@@ -179,7 +240,9 @@ func TestWatcherAndSupervisor(t *testing.T) {
 		require.Empty(t, d.office.owed)
 		spawned, poisoned = spawned+len(d.started), poisoned+len(d.stops)
 		passed += len(d.office.ended) - len(d.started)
+		o := d.office.seen
+		seen = views{seen.back + o.back, seen.lower + o.lower, seen.merged + o.merged, seen.doubled + o.doubled}
 	})
-	t.Logf("%d trees, %d told to end, %d epochs passed without a tree", spawned, poisoned, passed)
-	require.Positive(t, min(spawned, poisoned, passed))
+	t.Logf("%d trees, %d told to end, %d epochs passed without a tree; views: %+v", spawned, poisoned, passed, seen)
+	require.Positive(t, min(spawned, poisoned, passed, seen.back, seen.lower, seen.merged, seen.doubled))
 }
