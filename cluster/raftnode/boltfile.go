@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"math"
 	"os"
 )
 
@@ -21,10 +22,12 @@ const (
 	boltVersionAt    = 4
 	boltPageSizeAt   = 8
 	boltRootAt       = 16
+	boltFreelistAt   = 32
 	boltHighPageAt   = 40
 	boltTxidAt       = 48
 	boltVersion      = 2
 	boltMaxPageSize  = 64 << 10
+	boltNoFreelist   = math.MaxUint64
 	boltMetaPageRead = boltPageHeader + boltMetaSize
 )
 
@@ -32,6 +35,7 @@ const (
 type boltMeta struct {
 	pageSize uint64
 	root     uint64 // root page of the newest tree
+	freelist uint64 // page of the list of free pages
 	pages    uint64 // pages in use
 	txid     uint64
 }
@@ -62,6 +66,14 @@ func checkBoltFile(path string) error {
 	if second.txid > first.txid {
 		newest = second
 	}
+	if second.pageSize != first.pageSize {
+		return fmt.Errorf("pages of %d and of %d bytes", first.pageSize, second.pageSize)
+	}
+	// Bolt would believe a list of free pages and overwrite what it names. This node
+	// writes none (openBolt): bolt has to find the free pages by a walk of its own.
+	if newest.freelist != boltNoFreelist {
+		return errors.New("it has a list of free pages")
+	}
 	if need := newest.pages * newest.pageSize; uint64(info.Size()) < need {
 		return fmt.Errorf("truncated: %d bytes, its pages need %d", info.Size(), need)
 	}
@@ -81,6 +93,7 @@ func readBoltMeta(r io.ReaderAt, at int64) (m boltMeta, err error) {
 	m = boltMeta{
 		pageSize: uint64(binary.NativeEndian.Uint32(meta[boltPageSizeAt:])),
 		root:     binary.NativeEndian.Uint64(meta[boltRootAt:]),
+		freelist: binary.NativeEndian.Uint64(meta[boltFreelistAt:]),
 		pages:    binary.NativeEndian.Uint64(meta[boltHighPageAt:]),
 		txid:     binary.NativeEndian.Uint64(meta[boltTxidAt:]),
 	}
@@ -89,7 +102,7 @@ func readBoltMeta(r io.ReaderAt, at int64) (m boltMeta, err error) {
 		return m, errors.New("not a bolt file")
 	case binary.NativeEndian.Uint64(meta[boltChecksumAt:]) != sum.Sum64():
 		return m, errors.New("checksum mismatch")
-	case m.pageSize < 512 || m.pageSize > boltMaxPageSize || m.pages > 1<<40:
+	case m.pageSize < 512 || m.pageSize > boltMaxPageSize || m.pageSize&(m.pageSize-1) != 0 || m.pages > 1<<40:
 		return m, errors.New("impossible sizes")
 	}
 	return m, nil

@@ -29,6 +29,11 @@ type proposeReply struct {
 	Replay bool       `cbor:"4,keyasint"` // not part of the log's own encoding of a result
 }
 
+func (r proposeReply) commit() cluster.Commit {
+	r.Result.Replay = r.Replay
+	return cluster.Commit{Result: r.Result, Index: r.Index, Term: r.Term}
+}
+
 func (n *Node) forward(ctx context.Context, leader fsm.NodeID, data []byte) (cluster.Commit, error) {
 	ctx, cancel := n.whileFollowing(ctx, leader)
 	defer cancel()
@@ -36,8 +41,7 @@ func (n *Node) forward(ctx context.Context, leader fsm.NodeID, data []byte) (clu
 	if err := n.cfg.Control.Call(ctx, leader, transport.FamilyControl, methodPropose, proposeRequest{Proposal: data}, &reply); err != nil {
 		return cluster.Commit{}, CallError(err)
 	}
-	reply.Result.Replay = reply.Replay
-	return cluster.Commit{Result: reply.Result, Index: reply.Index, Term: reply.Term}, nil
+	return reply.commit(), nil
 }
 
 // whileFollowing ends ctx also when another leader than this one is known: one

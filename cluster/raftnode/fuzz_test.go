@@ -5,6 +5,7 @@ package raftnode
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -69,6 +70,45 @@ func FuzzControlRequest(f *testing.F) {
 		require.NoError(t, DecodeRequest(again, &back))
 		require.Equal(t, ping.Report.Node, back.Report.Node)
 		require.LessOrEqual(t, len(ping.Report.Roles), 256)
+	})
+}
+
+// What a leader answers: an answer says no more than this node asked, and proves nothing that is still to come.
+func FuzzControlReply(f *testing.F) {
+	for name, v := range map[string]any{
+		"proposed": proposeReply{Result: fsm.Result{Epoch: 8, Config: 3}, Index: 10, Term: 2}, "replayed": proposeReply{Result: fsm.Result{Epoch: 8, NoOp: true}, Index: 10, Term: 2, Replay: true},
+		"proposed nothing": proposeReply{}, "ping": pingReply{Age: time.Second, Index: 3}, "just confirmed": pingReply{Index: 3}, "confirmed in time to come": pingReply{Age: -time.Hour, Index: 3},
+		"oldest": pingReply{Age: math.MaxInt64, Index: math.MaxUint64}, "never": pingReply{Age: math.MinInt64}, "a request": pingRequest{Report: cluster.HealthReport{Node: fsm.NodeID{15: 1}}},
+	} {
+		b, err := cbor.Marshal(v)
+		require.NoError(f, err)
+		corpus.Add(f, name, b)
+	}
+	corpus.Add(f, "null", []byte{0xf6})
+	corpus.Add(f, "nothing", []byte{})
+	corpus.Add(f, "an age of text", []byte{0xa1, 0x01, 0x61, 'x'})
+	corpus.Add(f, "an index below zero", []byte{0xa1, 0x02, 0x20})
+	sent := time.Date(2026, 11, 30, 0, 0, 0, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		// The transport's own bounds are wider; neither answer has anything that they would stop.
+		var proposed proposeReply
+		if DecodeRequest(b, &proposed) == nil {
+			commit := proposed.commit()
+			again, err := cbor.Marshal(proposeReply{Result: commit.Result, Index: commit.Index, Term: commit.Term, Replay: commit.Replay})
+			require.NoError(t, err)
+			var back proposeReply
+			require.NoError(t, DecodeRequest(again, &back))
+			require.Equal(t, commit, back.commit(), "as the leader sends it on")
+		}
+		var ping pingReply
+		if DecodeRequest(b, &ping) == nil {
+			a := ping.proof(sent)
+			require.False(t, a.at.After(sent), "%s after the question", a.at.Sub(sent))
+			var c confirmation
+			c.answered(a, 0)
+			c.appliedTo(a.index)
+			require.True(t, c.at().Equal(a.at))
+		}
 	})
 }
 

@@ -26,6 +26,12 @@ type pingReply struct {
 	Index uint64 `cbor:"2,keyasint"`
 }
 
+// proof is what the answer to a ping of that time proves: nothing newer than the
+// ping, whatever it says, for no guard may outlive what this node has heard.
+func (r pingReply) proof(sent time.Time) answer {
+	return answer{at: sent.Add(-max(0, r.Age)), index: r.Index}
+}
+
 // reports is the leader's memory of its members' health, cleared with every new leadership.
 type reports struct {
 	mu   sync.Mutex
@@ -136,7 +142,7 @@ func (n *Node) ping(leader fsm.NodeID) {
 		n.cfg.Logger.Debug("control ping failed", "leader", leader, "error", err)
 		return
 	}
-	n.confirmed.answered(answer{at: sent.Add(-reply.Age), index: reply.Index}, n.machine.passed.Load())
+	n.confirmed.answered(reply.proof(sent), n.machine.passed.Load())
 }
 
 // handlePing answers only while this node leads with a majority behind it.

@@ -134,13 +134,31 @@ func openStable(bolt *raftboltdb.BoltStore) (*sealedStable, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(b) < sealSize || binary.BigEndian.Uint32(b) != crc32.Checksum(b[sealSize:], castagnoli) {
-		return nil, fmt.Errorf("term and vote: %w", errUnsealed)
-	}
-	if err := cbor.Unmarshal(b[sealSize:], &s.values); err != nil {
+	if s.values, err = unsealStable(b); err != nil {
 		return nil, fmt.Errorf("term and vote: %w", err)
 	}
 	return s, nil
+}
+
+func sealStable(values map[string][]byte) ([]byte, error) {
+	b, err := cbor.Marshal(values)
+	if err != nil {
+		return nil, err
+	}
+	return append(binary.BigEndian.AppendUint32(nil, crc32.Checksum(b, castagnoli)), b...), nil
+}
+
+func unsealStable(b []byte) (values map[string][]byte, err error) {
+	if len(b) < sealSize || binary.BigEndian.Uint32(b) != crc32.Checksum(b[sealSize:], castagnoli) {
+		return nil, errUnsealed
+	}
+	if err := cbor.Unmarshal(b[sealSize:], &values); err != nil {
+		return nil, err
+	}
+	if values == nil { // null, which takes no vote
+		return nil, errors.New("no record")
+	}
+	return values, nil
 }
 
 // owner is empty in a store that was not opened for writing yet.
@@ -168,11 +186,11 @@ func (s *sealedStable) Set(key, value []byte) error {
 }
 
 func (s *sealedStable) writeLocked() error {
-	b, err := cbor.Marshal(s.values)
+	b, err := sealStable(s.values)
 	if err != nil {
 		return err
 	}
-	return s.bolt.Set([]byte(keyStable), append(binary.BigEndian.AppendUint32(nil, crc32.Checksum(b, castagnoli)), b...))
+	return s.bolt.Set([]byte(keyStable), b)
 }
 
 // Get implements raft.StableStore.

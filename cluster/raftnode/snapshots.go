@@ -7,11 +7,13 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
+	"hash/crc64"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -34,7 +36,10 @@ const (
 	sealFile           = "seal"
 )
 
-var errSnapshotTooLarge = errors.New("snapshot exceeds the limit")
+var (
+	errSnapshotTooLarge = errors.New("snapshot exceeds the limit")
+	crcTable            = crc64.MakeTable(crc64.ECMA) // of the file store
+)
 
 // snapshotStore passes on to the file store. That one checks the state's bytes
 // only: index, term and voters of a snapshot would be believed whatever they say.
@@ -82,19 +87,27 @@ func (s *snapshotStore) all() (list []foundSnapshot, err error) {
 }
 
 func (s *snapshotStore) look(id string) foundSnapshot {
-	meta := &raft.SnapshotMeta{}
+	var said struct { // as the file store writes it
+		raft.SnapshotMeta
+		CRC []byte
+	}
 	b, err := os.ReadFile(filepath.Join(s.dir, id, metaFile))
 	if err == nil {
-		err = json.NewDecoder(bytes.NewReader(b)).Decode(meta)
+		err = json.NewDecoder(bytes.NewReader(b)).Decode(&said)
 	}
-	if err == nil && (meta.ID != id || meta.Version > raft.SnapshotVersionMax) {
+	if err == nil && (said.ID != id || said.Version > raft.SnapshotVersionMax) {
 		err = errors.New("not described by its file")
 	}
+	var state []byte
 	if err == nil {
-		err = s.checkSeal(meta)
+		state, err = s.checkSeal(&said.SnapshotMeta)
+	}
+	// The seal leaves out the file store's own checksum, without which that does not open it.
+	if err == nil && !bytes.Equal(said.CRC, binary.BigEndian.AppendUint64(nil, crc64.Checksum(state, crcTable))) {
+		err = errUnsealed
 	}
 	if err == nil {
-		return foundSnapshot{meta: meta}
+		return foundSnapshot{meta: &said.SnapshotMeta}
 	}
 	named := &raft.SnapshotMeta{ID: id}
 	_, _ = fmt.Sscanf(id, "%d-%d-", &named.Term, &named.Index) // as the file store names it; another name sorts last
@@ -135,28 +148,28 @@ func (s *snapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := s.checkSeal(meta); err != nil {
+	if _, err := s.checkSeal(meta); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("snapshot %s: %w", id, err), r.Close())
 	}
 	return meta, r, nil
 }
 
-func (s *snapshotStore) checkSeal(meta *raft.SnapshotMeta) error {
+// checkSeal returns the bytes of the state that the seal covers.
+func (s *snapshotStore) checkSeal(meta *raft.SnapshotMeta) (state []byte, err error) {
 	dir := filepath.Join(s.dir, meta.ID)
 	sealed, err := os.ReadFile(filepath.Join(dir, sealFile))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	state, err := os.ReadFile(filepath.Join(dir, stateFile))
-	if err != nil {
-		return err
+	if state, err = os.ReadFile(filepath.Join(dir, stateFile)); err != nil {
+		return nil, err
 	}
 	sum := sha256.Sum256(state)
 	want, err := snapshotSeal(*meta, sum[:])
 	if err != nil || string(sealed) != want || meta.Size != int64(len(state)) {
-		return errors.Join(errUnsealed, err)
+		return nil, errors.Join(errUnsealed, err)
 	}
-	return nil
+	return state, nil
 }
 
 // snapshotSeal covers what the library reads of a snapshot, and its bytes.
