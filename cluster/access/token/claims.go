@@ -57,13 +57,12 @@ var ErrUnknownSigner = &access.Fault{
 
 // Check reports what is wrong with a request.
 func (r Request) Check() error {
-	ttl := time.Duration(r.TTLSeconds) * time.Second
 	switch {
 	case !validSubject(r.Subject):
 		return access.ErrBadRequest.Because("the subject must have 1 to %d of letters, digits, '.', '_', '-', '@'", MaxSubject)
 	case len(r.Permissions) == 0:
 		return access.ErrBadRequest.Because("a token without a permission opens nothing; choose from %s", access.PermissionNames())
-	case r.TTLSeconds > int64(MaxLifetime/time.Second) || ttl < MinLifetime:
+	case r.TTLSeconds > int64(MaxLifetime/time.Second) || r.TTLSeconds < int64(MinLifetime/time.Second): // as a duration it may overflow
 		return access.ErrBadRequest.Because("the lifetime must be between %s and %s", MinLifetime, MaxLifetime)
 	}
 	for i, p := range r.Permissions {

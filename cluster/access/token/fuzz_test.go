@@ -3,8 +3,15 @@
 package token
 
 import (
+	"crypto/ecdh"
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,5 +80,62 @@ func FuzzReadPublic(f *testing.F) {
 			require.Error(t, err)
 			require.NotEmpty(t, signer.KeyID())
 		}
+	})
+}
+
+// A signing key: what is read signs what its public half verifies, and a file that others may read is refused unread.
+func FuzzReadSigner(f *testing.F) {
+	dir := f.TempDir()
+	_, err := Generate(dir)
+	require.NoError(f, err)
+	read := func(name string) string {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(f, err)
+		return string(b)
+	}
+	pkcs8 := func(key any, err error) string {
+		require.NoError(f, err)
+		b, err := x509.MarshalPKCS8PrivateKey(key)
+		require.NoError(f, err)
+		return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: b}))
+	}
+	private := read(PrivateFile)
+	for name, s := range map[string]string{
+		"private": private, "public": read(PublicFile), "public called private": strings.ReplaceAll(read(PublicFile), "PUBLIC", "PRIVATE"), "two": private + private, "cut": private[:len(private)/2],
+		"another curve": pkcs8(ecdsa.GenerateKey(elliptic.P256(), rand.Reader)), "X25519": pkcs8(ecdh.X25519().GenerateKey(rand.Reader)),
+		"nothing": "", "a header": strings.Replace(private, "\n", "\nProc-Type: 4,ENCRYPTED\n\n", 1), "large": private + strings.Repeat("\n", maxKeyFile),
+		"a seed too short": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("\x30\x0f\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x03\x04\x01\x01")})),
+	} {
+		corpus.Add(f, name, s, false)
+	}
+	corpus.Add(f, "open to others", private, true)
+	r := newRig(f)
+	f.Fuzz(func(t *testing.T, s string, open bool) {
+		path := filepath.Join(t.TempDir(), PrivateFile)
+		require.NoError(t, os.WriteFile(path, []byte(s), 0o600))
+		if open {
+			require.NoError(t, os.Chmod(path, 0o640))
+		}
+		signer, err := ReadSigner(path)
+		if err != nil {
+			require.Zero(t, signer)
+			if len(s) > 80 {
+				require.NotContains(t, err.Error(), s[40:80], "a refusal shows no key")
+			}
+			return
+		}
+		require.False(t, open)
+		require.LessOrEqual(t, len(s), maxKeyFile)
+		text, err := signer.Sign(r.claims())
+		require.NoError(t, err)
+		public, err := x509.MarshalPKIXPublicKey(signer.key.Public())
+		require.NoError(t, err)
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, PublicFile), pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o600))
+		keys, err := OpenKeys([]string{dir}, r.now, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		caller, err := NewVerifier(r.cluster, keys, r.now).Verify(text)
+		require.NoError(t, err)
+		require.True(t, caller.May(access.RunSubmit))
 	})
 }

@@ -319,6 +319,7 @@ func TestGrant(t *testing.T) {
 		"far too long":         {body(id, "ci", `"run.read"`, "9223372036854775807"), "FY-API-001"},
 		"too short":            {body(id, "ci", `"run.read"`, "59"), "FY-API-001"},
 		"negative":             {body(id, "ci", `"run.read"`, "-3600"), "FY-API-001"},
+		"far below zero":       {body(id, "ci", `"run.read"`, "-9223372037"), "FY-API-001"}, // 292 years as nanoseconds of 64 bits
 		"unknown key":          {body("x", "ci", `"run.read"`, "3600"), "FY-AUTH-008"},
 		"a field too many":     {`{"key":"x"}`, "FY-API-001"},
 	} {
