@@ -139,15 +139,27 @@ func (n *Notifier) listen(ctx context.Context, c *pgx.Conn) error {
 		if err != nil {
 			return fmt.Errorf("wait for a notification: %w", err)
 		}
-		from, topics, ok := strings.Cut(m.Payload, " ")
-		switch {
-		case !ok:
-		case from == n.self:
-			n.hear() // it came all the way round
-		default:
-			n.bus.wake(strings.Split(topics, ",")...)
-		}
+		n.receive(m.Payload)
 	}
+}
+
+// receive acts on a notification. Any text may come: who can write to the database can notify.
+func (n *Notifier) receive(text string) {
+	switch from, topics, ok := parse(text); {
+	case !ok:
+	case from == n.self:
+		n.hear() // it came all the way round
+	default:
+		n.bus.wake(topics...)
+	}
+}
+
+// payload is the text of a notification: who sends it, and what of.
+func payload(self string, topics []string) string { return self + " " + strings.Join(topics, ",") }
+
+func parse(text string) (from string, topics []string, ok bool) {
+	from, list, ok := strings.Cut(text, " ")
+	return from, strings.Split(list, ","), ok
 }
 
 func (n *Notifier) hear() { n.heard.Store(int64(time.Since(n.born))) }
@@ -185,7 +197,7 @@ func (n *Notifier) send(ctx context.Context, c *pgx.Conn) error {
 func (n *Notifier) notify(ctx context.Context, c *pgx.Conn, topics []string) error {
 	ctx, done := context.WithTimeout(ctx, sendBound)
 	defer done()
-	if _, err := c.Exec(ctx, "SELECT pg_notify($1, $2)", channel, n.self+" "+strings.Join(topics, ",")); err != nil {
+	if _, err := c.Exec(ctx, "SELECT pg_notify($1, $2)", channel, payload(n.self, topics)); err != nil {
 		return fmt.Errorf("notify: %w", err)
 	}
 	return nil
