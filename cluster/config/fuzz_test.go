@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgeyard/forgeyard/cluster/seal"
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/testkit/corpus"
 )
@@ -68,7 +69,7 @@ func FuzzShownDSN(f *testing.F) {
 func FuzzNodeState(f *testing.F) {
 	const good = `{"cluster":"01M8M7W1DW74Q8ZFNF70DAVE21","node":"01M8M7W1DW74Q8ZFNF70DAVE22"}`
 	for name, s := range map[string]string{
-		"good": good + "\n", "cut": good[:30], "empty": "", "null": "null", "nothing inside": "{}", "zero": `{"cluster":"00000000000000000000000000","node":"00000000000000000000000000"}`,
+		"good": good + "\n", "sealed": string(seal.Add([]byte(good))), "another seal": good + "\n00000000\n", "cut": good[:30], "empty": "", "null": "null", "nothing inside": "{}", "zero": `{"cluster":"00000000000000000000000000","node":"00000000000000000000000000"}`,
 		"two": good + good, "lower case": strings.ToLower(good), "large": good + strings.Repeat(" ", nodeStateMax), "node twice": strings.Replace(good, "}", `,"node":""}`, 1),
 	} {
 		corpus.Add(f, name, s)
@@ -77,7 +78,7 @@ func FuzzNodeState(f *testing.F) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, nodeStateFile)
 		require.NoError(t, os.WriteFile(path, []byte(s), 0o600))
-		have, err := readNodeState(path)
+		have, _, err := readNodeState(path)
 		want := NodeState{Cluster: fsm.ClusterID{1}, Node: fsm.NodeID{2}}
 		if err != nil {
 			_, err = Persist(dir, want, false)

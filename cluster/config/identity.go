@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/forgeyard/forgeyard/cluster/seal"
 	"github.com/forgeyard/forgeyard/fsm"
 )
 
@@ -35,7 +36,7 @@ func (c Config) IdentityDir() string { return filepath.Join(c.DataDir, "identity
 // enrolling again with an empty data directory, never by a changed file.
 func Persist(dir string, want NodeState, mustMatch bool) (NodeState, error) {
 	path := filepath.Join(dir, nodeStateFile)
-	have, err := readNodeState(path)
+	have, sealed, err := readNodeState(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if want.Node.IsZero() || want.Cluster.IsZero() {
@@ -50,30 +51,41 @@ func Persist(dir string, want NodeState, mustMatch bool) (NodeState, error) {
 			Err:  fmt.Errorf("%s belongs to node %s of cluster %s; the certificate names node %s of cluster %s", dir, have.Node, have.Cluster, want.Node, want.Cluster),
 			Hint: "use this node's own certificate, or an empty data_dir for a new node",
 		}
+	case !sealed: // an earlier build's: a changed digit of an id would be another id
+		return have, writeNodeState(dir, path, have)
 	}
 	return have, nil
 }
 
-func readNodeState(path string) (NodeState, error) {
-	var s NodeState
+// readNodeState also tells whether a checksum proves what it read.
+func readNodeState(path string) (s NodeState, sealed bool, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("read the node's identity: %w", err)
+		}
+	}()
 	info, err := os.Stat(path)
 	if err != nil {
-		return s, fmt.Errorf("read the node's identity: %w", err)
+		return s, false, err
 	}
 	if info.Size() > nodeStateMax {
-		return s, fmt.Errorf("read the node's identity: %s is larger than %d bytes", path, nodeStateMax)
+		return s, false, fmt.Errorf("%s is larger than %d bytes", path, nodeStateMax)
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return s, fmt.Errorf("read the node's identity: %w", err)
+		return s, false, err
 	}
-	if err := json.Unmarshal(b, &s); err != nil {
-		return s, fmt.Errorf("read the node's identity: %s: %w", path, err)
+	line, sealed, err := seal.Open(b)
+	if err == nil {
+		err = json.Unmarshal(line, &s)
+	}
+	if err != nil {
+		return s, sealed, fmt.Errorf("%s: %w", path, err)
 	}
 	if s.Node.IsZero() || s.Cluster.IsZero() {
-		return s, fmt.Errorf("read the node's identity: %s names no node", path)
+		return s, sealed, fmt.Errorf("%s names no node", path)
 	}
-	return s, nil
+	return s, sealed, nil
 }
 
 // writeNodeState writes through a synced temporary file, so that a crash leaves
@@ -95,7 +107,7 @@ func writeNodeState(dir, path string, s NodeState) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(b, '\n'))
+	_, err = f.Write(seal.Add(b))
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/cluster/raftnode/early"
+	"github.com/forgeyard/forgeyard/cluster/seal"
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/testkit/corpus"
 )
@@ -129,10 +130,10 @@ func FuzzGuardFiles(f *testing.F) {
 	corpus.Add(f, "tail", string(tailText(12)), false)
 	corpus.Add(f, "tail with a sign", "+0000000000000000012 00000000\n", false)
 	corpus.Add(f, "two tails", string(tailText(12))+string(tailText(13)), false)
-	f.Fuzz(func(t *testing.T, s string, seal bool) {
+	f.Fuzz(func(t *testing.T, s string, sealed bool) {
 		content := []byte(s)
-		if seal {
-			content = withSum(content)
+		if sealed {
+			content = seal.Add(content)
 		}
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(dir, markFile), content, 0o600))

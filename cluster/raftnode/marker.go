@@ -4,11 +4,9 @@
 package raftnode
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/seal"
 	"github.com/forgeyard/forgeyard/fsm"
 )
 
@@ -127,8 +126,8 @@ func readJSON(path string, into any) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	text, _, _ := bytes.Cut(b, []byte{'\n'})
-	if !bytes.Equal(b, withSum(text)) {
+	text, sealed, err := seal.Open(b)
+	if err != nil || !sealed {
 		return false, fmt.Errorf("%s: %w", path, errUnsealed)
 	}
 	if err := json.Unmarshal(text, into); err != nil {
@@ -142,11 +141,7 @@ func writeJSON(path string, value any) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(path, withSum(text))
-}
-
-func withSum(text []byte) []byte {
-	return fmt.Appendf(nil, "%s\n%08x\n", text, crc32.Checksum(text, castagnoli))
+	return replaceFile(path, seal.Add(text))
 }
 
 // replaceFile replaces a file as one durable step: a crash leaves the old or the new one, whole.
