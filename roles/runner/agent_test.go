@@ -4,6 +4,8 @@ package runner_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -192,6 +194,30 @@ func TestRestartedAgentStartsNothingTwice(t *testing.T) {
 	}, soon, 5*time.Millisecond, "its time is ended, so that the expiry loop queues the job again")
 	require.Zero(t, again.starts(lost)+again.starts(heard))
 	require.Len(t, entries(t, dir, runner.EntryStart), 2)
+}
+
+// TestForgottenStartIsNotRepeated takes the end of an agent's journal away, the start of
+// a lease with it: no daemon offers the lease again to another process than the one that
+// accepted it, so it runs out and its job is repeated as another attempt.
+func TestForgottenStartIsNotRepeated(t *testing.T) {
+	p := newPlane(t)
+	p.daemon("d1")
+	dir := t.TempDir()
+	ex := newGate()
+	first := p.agent("a", dir, ex, "d1")
+	forgotten := p.lease("a", nil)
+	require.Eventually(t, func() bool { return ex.starts(forgotten) == 1 }, soon, time.Millisecond)
+	p.net.Stop("d1") // nothing can be reported
+	first.stop()
+	require.NoError(t, os.Truncate(filepath.Join(dir, runner.StartsFile), 0))
+
+	p.daemon("d1")
+	again := newGate()
+	again.let()
+	p.agent("a", dir, again, "d1")
+	p.becomes(p.lease("a", nil), "done") // was offered no earlier than the forgotten one
+	require.Zero(t, again.starts(forgotten))
+	require.Equal(t, "active", one[string](p, `SELECT state FROM forge.leases WHERE id = $1::text::uuid`, forgotten), "it runs out")
 }
 
 // TestFencingClockStaleOrderIsRefused shows the agent's high-water mark: an order below the

@@ -243,11 +243,11 @@ func exit(code int) runner.Exit { return runner.Exit{Code: &code} }
 
 func appendEntry(t testing.TB, dir string, e runner.Entry) {
 	t.Helper()
-	b, err := json.Marshal(e)
+	line, err := runner.EncodeLine(e)
 	require.NoError(t, err)
 	f, err := os.OpenFile(filepath.Join(dir, runner.StartsFile), os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
-	_, err = f.Write(append(b, '\n'))
+	_, err = f.Write(line)
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 }

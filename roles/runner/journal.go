@@ -4,7 +4,6 @@ package runner
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,13 +14,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/forgeyard/forgeyard/cluster/seal"
 	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/migrations/mutant"
 )
 
 // StartsFile is the agent's own log of what it did, in its directory: JSON
-// lines of Entry. Checkers read it; so does the agent when it starts again.
+// lines of Entry, each with a checksum. Checkers read it; so does the agent when it starts again.
 const StartsFile = "starts.jsonl"
 
 // OldStartsFile is what StartsFile was before it last grew too long. Only people and checkers read it.
@@ -99,8 +99,8 @@ type journal struct {
 // one left: open holds, for every started lease that was not closed, its Finish
 // entry or else its Start entry.
 //
-// Once it has more than limit entries (0: the default), closed leases are put
-// aside. They need no memory: a closed lease has ended in the database, so it is
+// Once it has more than limit entries (0: the default), and where an earlier build
+// wrote some without a checksum, closed leases are put aside. They need no memory: a closed lease has ended in the database, so it is
 // not offered again, and a stale offer of one is answered but never granted.
 func openJournal(dir string, limit int) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -119,7 +119,11 @@ func openJournal(dir string, limit int) (*journal, error) {
 		_ = j.lock.Close()
 		return nil, fmt.Errorf("agent directory %s is in use by another agent process: %w", dir, err)
 	}
-	if err := errors.Join(j.readHigh(), j.readStarts()); err != nil {
+	sealed, err := j.readHigh()
+	if err == nil { // it cuts a torn line off, which a directory that is refused keeps
+		err = j.readStarts()
+	}
+	if err != nil {
 		_ = j.lock.Close()
 		return nil, err
 	}
@@ -127,7 +131,11 @@ func openJournal(dir string, limit int) (*journal, error) {
 		_ = j.lock.Close()
 		return nil, err
 	}
-	if err := j.shorten(); err != nil {
+	err = j.shorten()
+	if err == nil && !sealed { // an earlier build's marks: a changed digit would be another mark
+		err = j.writeHigh()
+	}
+	if err != nil {
 		return nil, errors.Join(err, j.close())
 	}
 	return j, nil
@@ -148,18 +156,19 @@ func (j *journal) shorten() error {
 	if j.entries <= j.next {
 		return nil
 	}
-	var kept bytes.Buffer
-	enc := json.NewEncoder(&kept)
+	var kept []byte
 	for _, e := range j.open {
-		if err := enc.Encode(e); err != nil {
+		line, err := encodeLine(e)
+		if err != nil {
 			return fmt.Errorf("agent journal: %w", err)
 		}
+		kept = append(kept, line...)
 	}
 	path, aside := filepath.Join(j.dir, StartsFile), filepath.Join(j.dir, OldStartsFile)
 	if err := os.Remove(aside); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("agent journal: %w", err)
 	}
-	if err := errors.Join(os.Link(path, aside), replaceFile(path, kept.Bytes()), j.starts.Close()); err != nil {
+	if err := errors.Join(os.Link(path, aside), replaceFile(path, kept), j.starts.Close()); err != nil {
 		return fmt.Errorf("agent journal: %w", err)
 	}
 	j.started = make(map[string]bool, len(j.open))
@@ -183,21 +192,27 @@ func (j *journal) close() error {
 	return errors.Join(j.starts.Close(), j.lock.Close())
 }
 
-func (j *journal) readHigh() error {
-	b, err := os.ReadFile(filepath.Join(j.dir, highWaterFile))
+// readHigh also tells whether the marks that are there have a checksum.
+func (j *journal) readHigh() (sealed bool, err error) {
+	path := filepath.Join(j.dir, highWaterFile)
+	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return true, nil
 	}
+	if err != nil {
+		return false, fmt.Errorf("agent high-water mark: %w", err)
+	}
+	line, sealed, err := seal.Open(b)
 	if err == nil {
-		err = json.Unmarshal(b, &j.high)
+		err = json.Unmarshal(line, &j.high)
 	}
 	if err == nil && j.high == nil { // "null"
 		err = errors.New("it holds no marks")
 	}
 	if err != nil {
-		return fmt.Errorf("agent high-water mark: %w", err)
+		return sealed, ErrDirDamaged.Wrap(err, "the agent's high-water mark %s is damaged", path)
 	}
-	return nil
+	return sealed, nil
 }
 
 func (j *journal) readStarts() error {
@@ -210,6 +225,7 @@ func (j *journal) readStarts() error {
 	}
 	defer f.Close()
 	var whole int64
+	anySealed, anyPlain := false, false
 	for r := bufio.NewReaderSize(f, maxEntry); ; {
 		line, err := r.ReadSlice('\n')
 		if errors.Is(err, io.EOF) {
@@ -217,19 +233,25 @@ func (j *journal) readStarts() error {
 			if err := f.Truncate(whole); err != nil {
 				return fmt.Errorf("agent journal: %w", err)
 			}
+			if anyPlain {
+				j.next = 0 // written again, with checksums
+			}
 			return nil
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
-			return fmt.Errorf("agent journal: %s holds something else from byte %d on: no entry is longer than %d bytes; keep a copy and cut it there, or start with an empty --dir",
-				f.Name(), whole, maxEntry)
+			return ErrDirDamaged.Wrap(nil, "the agent's journal %s holds something else from byte %d on: no entry is longer than %d bytes", f.Name(), whole, maxEntry)
 		}
 		if err != nil {
 			return fmt.Errorf("agent journal: %w", err)
 		}
-		var e Entry
-		if err := json.Unmarshal(line, &e); err != nil {
-			return fmt.Errorf("agent journal: at byte %d: %w", whole, err)
+		e, sealed, err := decodeLine(line[:len(line)-1])
+		if err == nil && anySealed && !sealed {
+			err = errUnsealed
 		}
+		if err != nil {
+			return ErrDirDamaged.Wrap(err, "the agent's journal %s is damaged at byte %d", f.Name(), whole)
+		}
+		anySealed, anyPlain = anySealed || sealed, anyPlain || !sealed
 		whole += int64(len(line))
 		j.note(e)
 	}
@@ -255,9 +277,9 @@ func (j *journal) write(e Entry, sync bool) error {
 	}
 	now := time.Now()
 	e.Mono, e.Wall = trace.Mono(now), now.UTC()
-	b, err := json.Marshal(e)
+	line, err := encodeLine(e)
 	if err == nil {
-		_, err = j.starts.Write(append(b, '\n'))
+		_, err = j.starts.Write(line)
 	}
 	if err == nil && sync {
 		err = j.starts.Sync()
@@ -304,7 +326,7 @@ func (j *journal) writeHigh() error {
 	if err != nil {
 		return fmt.Errorf("agent high-water mark: %w", err)
 	}
-	if err := replaceFile(filepath.Join(j.dir, highWaterFile), b); err != nil {
+	if err := replaceFile(filepath.Join(j.dir, highWaterFile), seal.Add(b)); err != nil {
 		return fmt.Errorf("agent high-water mark: %w", err)
 	}
 	return nil

@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgeyard/forgeyard/cluster/seal"
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/testkit/corpus"
 )
@@ -33,6 +35,13 @@ func FuzzJournal(f *testing.F) {
 	corpus.Add(f, "cut", start+finish[:len(finish)/2], high(7))
 	corpus.Add(f, "an empty line", start+"\n"+finish, high(7))
 	corpus.Add(f, "null", "null\n", "null")
+	corpus.Add(f, "cut beside null", start+finish[:len(finish)/2], "null")
+	sealed, err := encodeLine(Entry{What: EntryStart, Lease: someLease, Job: "j", Attempt: 1, Epoch: 7, Generation: 1})
+	require.NoError(f, err)
+	corpus.Add(f, "sealed", string(sealed), string(seal.Add([]byte(high(7)))))
+	corpus.Add(f, "the first line of an earlier build", finish+string(sealed), high(7))
+	corpus.Add(f, "a line of an earlier build behind a sealed one", string(sealed)+finish, high(7))
+	corpus.Add(f, "a wrong checksum", strings.Replace(string(sealed), "start", "close", 1), high(7)+"\n00000000\n")
 	corpus.Add(f, "a list", "[]\n", "[]")
 	corpus.Add(f, "nothing", "", "")
 	corpus.Add(f, "no high-water mark", start, "{}")
@@ -48,7 +57,7 @@ func FuzzJournal(f *testing.F) {
 			for name, want := range map[string]string{StartsFile: starts, highWaterFile: marks} {
 				b, err := os.ReadFile(filepath.Join(dir, name))
 				require.NoError(t, err)
-				require.True(t, len(b) <= len(want) && want[:len(b)] == string(b), "what cannot be read is not written over")
+				require.Equal(t, want, string(b), "a directory that is refused stays as it is")
 			}
 			return
 		}
