@@ -47,7 +47,7 @@ var decoders = map[string]string{
 	"roles/artifact NewLogs": "roles/artifact FuzzLogChunk", "roles/artifact Unpack": "roles/artifact FuzzUnpack", "roles/artifact UnpackZstd": "roles/artifact FuzzUnpackZstd",
 	"roles/artifact Last":        "none: this fleet's own rows",
 	"roles/runner DecodeMessage": "roles/runner FuzzDecodeMessage", "roles/runner DecodeFrame": "roles/runner FuzzDecodeFrame", "roles/runner filterOf": "roles/runner FuzzFilter",
-	"roles/runner contentDigest": "roles/runner FuzzContentDigest", "roles/runner readHigh": "roles/runner FuzzJournal", "roles/runner readStarts": "roles/runner FuzzJournal",
+	"roles/runner contentDigest": "roles/runner FuzzContentDigest", "roles/runner readHigh": "roles/runner FuzzJournal", "roles/runner readStarts": "roles/runner FuzzJournal", "roles/runner decodeLine": "roles/runner FuzzJournal",
 	"roles/runner readOrders": "roles/runner FuzzSupervisorLines", "roles/runner Supervise": "roles/runner FuzzSupervisorLines", "roles/runner listen": "none: a pipe from a process of the same binary",
 
 	"cmd/forgeyard/server ownName": "cmd/forgeyard/server FuzzHost", "cmd/forgeyard/server admissible": "cmd/forgeyard/server FuzzCrossSite",
