@@ -51,7 +51,7 @@ func AddAgentEvents(ctx context.Context, conn *pgx.Conn, events []AgentEvent) er
 
 // Report is what was recorded, and which invariants it breaks.
 type Report struct {
-	Counts     map[string]int    // rows of hist by kind
+	Counts     map[string]int    // rows of hist by kind, and by kind and state: "write", "write active"
 	Violations map[string]string // view → its first row
 }
 
@@ -77,13 +77,19 @@ func (r Report) Err(atLeast map[string]int) error {
 // Check evaluates every view of invariants.sql.
 func Check(ctx context.Context, conn *pgx.Conn) (Report, error) {
 	r := Report{Counts: map[string]int{}, Violations: map[string]string{}}
-	rows, err := conn.Query(ctx, `SELECT kind, count(*) FROM hist GROUP BY kind`)
+	rows, err := conn.Query(ctx, `SELECT kind, coalesce(' ' || state, ''), count(*) FROM hist GROUP BY 1, 2`)
 	if err != nil {
 		return r, err
 	}
-	var kind string
+	var kind, state string
 	var n int
-	if _, err := pgx.ForEachRow(rows, []any{&kind, &n}, func() error { r.Counts[kind] = n; return nil }); err != nil {
+	if _, err := pgx.ForEachRow(rows, []any{&kind, &state, &n}, func() error {
+		r.Counts[kind] += n
+		if state != "" {
+			r.Counts[kind+state] = n
+		}
+		return nil
+	}); err != nil {
 		return r, err
 	}
 	rows, err = conn.Query(ctx, `SELECT viewname FROM pg_views WHERE schemaname = 'public' AND viewname ~ '^i[0-9][0-9]_' ORDER BY 1`)
@@ -94,8 +100,8 @@ func Check(ctx context.Context, conn *pgx.Conn) (Report, error) {
 	if err != nil {
 		return r, err
 	}
-	if len(views) < 10 {
-		return r, fmt.Errorf("only %d invariants are installed", len(views))
+	if want := strings.Count(invariantsSQL, "create view "); len(views) != want {
+		return r, fmt.Errorf("%d of %d invariants are installed", len(views), want)
 	}
 	for _, v := range views {
 		var first string
@@ -123,5 +129,11 @@ func AddClientOperation(ctx context.Context, conn *pgx.Conn, key [16]byte, outco
 // AddFault notes a fault that an invariant asks about.
 func AddFault(ctx context.Context, conn *pgx.Conn, kind string, from, to time.Time) error {
 	_, err := conn.Exec(ctx, `INSERT INTO nemesis VALUES ($1, '', $2, $3)`, kind, from, to)
+	return err
+}
+
+// AddRemoved notes that a node is no member any more: from now on it may leave no row.
+func AddRemoved(ctx context.Context, conn *pgx.Conn, node string) error {
+	_, err := conn.Exec(ctx, `INSERT INTO hist (kind, node, state) VALUES ('member', $1, 'removed')`, node)
 	return err
 }

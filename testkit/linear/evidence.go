@@ -82,7 +82,8 @@ func Journals(journals map[string][]runner.Entry, done func(lease string) bool) 
 // Recorded reads what the triggers of testkit/history wrote. Its rows of one role,
 // or of one job, stand in the order of their commits, because each was drawn
 // under the lock that its writer held: so the history has no two operations at a
-// time. Writes of one owner with nothing between them are one observation.
+// time. Writes of one owner with nothing between them are one observation; those
+// of jobs and orders are nothing else.
 func Recorded(ctx context.Context, conn *pgx.Conn) (grants []Grant, leases []Lease, err error) {
 	rows, err := conn.Query(ctx, `SELECT seq, kind, coalesce(substr(role, 6), '0')::int, generation, coalesce(epoch, 0), coalesce(node || '/' || inc, ''),
  coalesce(subject, ''), coalesce(attempt, 0), coalesce(state, '') FROM public.hist WHERE kind IN ('acquire', 'write', 'complete') ORDER BY seq`)
@@ -109,8 +110,10 @@ func Recorded(ctx context.Context, conn *pgx.Conn) (grants []Grant, leases []Lea
 			return nil
 		case state == "active":
 			lease.Kind = Take
+			leases = append(leases, lease)
+		case state == "expired":
+			leases = append(leases, lease)
 		}
-		leases = append(leases, lease)
 		if before, seen := last[grant.Role]; !seen || !same(before, grant) {
 			grants = append(grants, grant)
 			last[grant.Role] = grant
