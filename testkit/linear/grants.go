@@ -7,6 +7,8 @@ package linear
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/anishathalye/porcupine"
 
@@ -21,19 +23,20 @@ const (
 	Assign  GrantKind = iota // the role, at epoch Expected, went to Owner under Epoch
 	Renew                    // Owner, who held epoch Expected, got Epoch instead
 	Release                  // Owner gave up Epoch
-	Vacate                   // Owner lost the role if it had it: its process was replaced or removed
+	Vacate                   // Owner lost the role if it had it: its process was replaced
+	Remove                   // no process of the node Owner has the role any more, nor ever gets it again
 	Raise                    // Owner raised the fence to Epoch
 	Observe                  // somebody read that Owner has Epoch; an empty Owner is a vacant role
 )
 
-var grantNames = [...]string{"assign", "renew", "release", "vacate", "raise", "observe"}
+var grantNames = [...]string{"assign", "renew", "release", "vacate", "remove", "raise", "observe"}
 
 // Grant is one operation on the ownership of a role.
 type Grant struct {
 	Interval
 	Kind       GrantKind
 	Role       fsm.Role
-	Owner      string // of a process: no two processes have the same
+	Owner      string // a process, as Process names it: no two have the same; Remove: a node
 	Generation fsm.Generation
 	Expected   fsm.Epoch // Assign, Renew
 	Epoch      fsm.Epoch // 0 when the outcome is unknown and the epoch would have come with it
@@ -63,7 +66,8 @@ type held struct {
 	generation fsm.Generation
 	epoch      fsm.Epoch
 	owner      string
-	above      bool // epoch is only a lower bound: the answer that named it was lost
+	above      bool   // epoch is only a lower bound: the answer that named it was lost
+	removed    string // nodes, in order, with a space between them
 }
 
 func (h held) String() string {
@@ -76,6 +80,26 @@ func (h held) String() string {
 
 // at reports whether the state may be at exactly this epoch.
 func (h held) at(e fsm.Epoch) bool { return h.epoch == e || h.above && h.epoch < e }
+
+// gone reports whether a process is one of a removed node.
+func (h held) gone(process string) bool {
+	node, _, _ := strings.Cut(process, "/")
+	return slices.Contains(strings.Fields(h.removed), node)
+}
+
+// without is the state once a node is removed.
+func (h held) without(node string) held {
+	if h.gone(node) {
+		return h
+	}
+	nodes := append(strings.Fields(h.removed), node)
+	slices.Sort(nodes)
+	h.removed = strings.Join(nodes, " ")
+	if h.gone(h.owner) {
+		h.owner = ""
+	}
+	return h
+}
 
 // below reports whether the state is certainly below a generation and epoch.
 func (h held) below(g fsm.Generation, e fsm.Epoch) bool {
@@ -111,10 +135,10 @@ var grantModel = porcupine.NondeterministicModel{
 
 // after is the state that an operation leads to, and whether it is in order at all.
 func (h held) after(g Grant) (held, bool) {
-	next := held{g.Generation, g.Epoch, g.Owner, false}
+	next := held{g.Generation, g.Epoch, g.Owner, false, h.removed}
 	switch g.Kind {
 	case Assign, Renew:
-		if !h.at(g.Expected) || g.Generation < h.generation || g.Kind == Renew && h.owner != g.Owner {
+		if !h.at(g.Expected) || g.Generation < h.generation || g.Kind == Renew && h.owner != g.Owner || h.gone(g.Owner) {
 			return h, false
 		}
 		if g.Epoch == 0 {
@@ -132,9 +156,11 @@ func (h held) after(g Grant) (held, bool) {
 			h.owner = ""
 		}
 		return h, true
+	case Remove:
+		return h.without(g.Owner), true
 	}
 	if g.Epoch == 0 { // Observe: never granted, in whatever generation
-		return h, h == held{}
+		return h, h == held{removed: h.removed}
 	}
 	return next, h.at(g.Epoch) && h.owner == g.Owner && h.generation == g.Generation
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/roles/runner"
@@ -41,6 +42,8 @@ func lost(g Grant) Grant {
 	return g
 }
 
+func remove(node string) Grant { return Grant{Kind: Remove, Owner: node} }
+
 func refused(g Grant) Grant {
 	g.Outcome = Refused
 	return g
@@ -65,17 +68,26 @@ func TestGrants(t *testing.T) {
 		"a read that overlaps the change sees either": {[]Grant{
 			on(1, 2, assign(0, 3, "a")), on(3, 9, renew(3, 4, "a")), on(3, 5, observe(4, "a")), on(4, 8, observe(3, "a"))}, true},
 		"the fence raised twice by its owner": {[]Grant{on(1, 2, raise(3, "a")), on(3, 4, raise(3, "a")), on(5, 6, observe(3, "a"))}, true},
-		"a late raise is refused":             {[]Grant{on(1, 2, raise(4, "b")), on(3, 4, refused(raise(3, "a"))), on(5, 6, observe(4, "b"))}, true},
+		"a removed node loses the role": {[]Grant{
+			on(1, 2, assign(0, 3, "n/1")), on(3, 4, remove("o")), on(5, 6, observe(3, "n/1")), on(7, 8, remove("n")), on(9, 10, observe(3, "")),
+			on(11, 12, refused(assign(3, 4, "n/2"))), on(13, 14, assign(3, 4, "nn/1")), on(15, 16, observe(4, "nn/1"))}, true},
+		"a lost removal, done late": {[]Grant{
+			on(1, 2, assign(0, 3, "n/1")), on(3, Open, lost(remove("n"))), on(5, 6, renew(3, 4, "n/1")), on(7, 8, observe(4, ""))}, true},
+		"a late raise is refused": {[]Grant{on(1, 2, raise(4, "b")), on(3, 4, refused(raise(3, "a"))), on(5, 6, observe(4, "b"))}, true},
 
-		"two owners of one epoch":              {[]Grant{on(1, 9, assign(0, 3, "a")), on(1, 9, assign(0, 3, "b"))}, false},
-		"two winners of one epoch":             {[]Grant{on(1, 9, assign(0, 3, "a")), on(1, 9, assign(0, 4, "b"))}, false},
-		"an epoch that does not rise":          {[]Grant{on(1, 2, assign(0, 3, "a")), on(3, 4, assign(3, 3, "b"))}, false},
-		"a stale read":                         {[]Grant{on(1, 2, assign(0, 3, "a")), on(3, 4, renew(3, 4, "a")), on(5, 6, observe(3, "a"))}, false},
-		"a read that goes back":                {[]Grant{on(1, 2, assign(0, 3, "a")), on(3, 9, renew(3, 4, "a")), on(3, 5, observe(4, "a")), on(6, 8, observe(3, "a"))}, false},
-		"a read of what nobody wrote":          {[]Grant{on(1, 2, assign(0, 3, "a")), on(3, 4, observe(3, "b"))}, false},
-		"renewed by somebody else":             {[]Grant{on(1, 2, assign(0, 3, "a")), on(3, 4, renew(3, 4, "b"))}, false},
-		"released by somebody else":            {[]Grant{on(1, 2, assign(0, 3, "a")), on(3, 4, Grant{Kind: Release, Epoch: 3, Owner: "b"})}, false},
-		"owned after the release":              {[]Grant{on(1, 2, assign(0, 3, "a")), on(3, 4, Grant{Kind: Release, Epoch: 3, Owner: "a"}), on(5, 6, observe(3, "a"))}, false},
+		"two owners of one epoch":        {[]Grant{on(1, 9, assign(0, 3, "a")), on(1, 9, assign(0, 3, "b"))}, false},
+		"two winners of one epoch":       {[]Grant{on(1, 9, assign(0, 3, "a")), on(1, 9, assign(0, 4, "b"))}, false},
+		"an epoch that does not rise":    {[]Grant{on(1, 2, assign(0, 3, "a")), on(3, 4, assign(3, 3, "b"))}, false},
+		"a stale read":                   {[]Grant{on(1, 2, assign(0, 3, "a")), on(3, 4, renew(3, 4, "a")), on(5, 6, observe(3, "a"))}, false},
+		"a read that goes back":          {[]Grant{on(1, 2, assign(0, 3, "a")), on(3, 9, renew(3, 4, "a")), on(3, 5, observe(4, "a")), on(6, 8, observe(3, "a"))}, false},
+		"a read of what nobody wrote":    {[]Grant{on(1, 2, assign(0, 3, "a")), on(3, 4, observe(3, "b"))}, false},
+		"renewed by somebody else":       {[]Grant{on(1, 2, assign(0, 3, "a")), on(3, 4, renew(3, 4, "b"))}, false},
+		"released by somebody else":      {[]Grant{on(1, 2, assign(0, 3, "a")), on(3, 4, Grant{Kind: Release, Epoch: 3, Owner: "b"})}, false},
+		"owned after the release":        {[]Grant{on(1, 2, assign(0, 3, "a")), on(3, 4, Grant{Kind: Release, Epoch: 3, Owner: "a"}), on(5, 6, observe(3, "a"))}, false},
+		"owned after its node's removal": {[]Grant{on(1, 2, assign(0, 3, "n/1")), on(3, 4, remove("n")), on(5, 6, observe(3, "n/1"))}, false},
+		"granted to a removed node":      {[]Grant{on(1, 2, remove("n")), on(3, 4, assign(0, 3, "n/2"))}, false},
+		"granted after a removal that was lost": {[]Grant{
+			on(1, 2, assign(0, 3, "n/1")), on(3, Open, lost(remove("n"))), on(5, 6, observe(3, "")), on(7, 8, assign(3, 4, "n/2"))}, false},
 		"a stale raise is obeyed":              {[]Grant{on(1, 2, raise(4, "b")), on(3, 4, raise(3, "a"))}, false},
 		"an epoch raised by two":               {[]Grant{on(1, 2, raise(3, "a")), on(3, 4, raise(3, "b"))}, false},
 		"a raise in order is refused":          {[]Grant{on(1, 2, raise(3, "a")), on(3, 4, refused(raise(4, "b")))}, false},
@@ -84,6 +96,21 @@ func TestGrants(t *testing.T) {
 		"nothing":                              {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) { judge(t, Grants(c.history), c.good) })
+	}
+}
+
+// TestRemovalIsOfTheWholeNode: a recorded removal names the node as its processes do.
+func TestRemovalIsOfTheWholeNode(t *testing.T) {
+	n := cluster.NewNodeID()
+	ops := operations(fsm.RemoveMember{Node: n}, 1)
+	require.Len(t, ops, len(fsm.Roles()))
+	for i, op := range ops {
+		require.Equal(t, Remove, op.Kind)
+		require.Equal(t, fsm.Roles()[i], op.Role)
+		after, _ := held{epoch: 3, owner: Process(n, cluster.NewIncarnationID())}.after(op)
+		require.Empty(t, after.owner)
+		require.True(t, after.gone(Process(n, cluster.NewIncarnationID())))
+		require.False(t, after.gone(Process(cluster.NewNodeID(), cluster.NewIncarnationID())))
 	}
 }
 

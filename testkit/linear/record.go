@@ -35,8 +35,8 @@ func (r *Recorder) Grants() []Grant {
 }
 
 // Watch returns the engine with its proposals about roles and its linearizable
-// reads recorded. Grants that end because their owner's process is replaced are
-// recorded as Vacate for every role; a history must not remove members.
+// reads recorded. A process that is replaced is recorded as Vacate for every
+// role, and a member that is removed as Remove.
 func (r *Recorder) Watch(b cluster.Backend) cluster.Backend { return watched{b, r} }
 
 type watched struct {
@@ -145,6 +145,10 @@ func operations(c fsm.Command, g fsm.Generation) (ops []Grant) {
 	case fsm.UpdateMember:
 		if !c.Incarnation.IsZero() && c.Incarnation != c.ExpectedIncarnation {
 			vacate(c.Node, c.ExpectedIncarnation)
+		}
+	case fsm.RemoveMember:
+		for _, role := range fsm.Roles() {
+			ops = append(ops, Grant{Kind: Remove, Role: role, Generation: g, Owner: c.Node.String()})
 		}
 	}
 	return ops
