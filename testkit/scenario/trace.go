@@ -81,33 +81,6 @@ func (w *World) moves(t testing.TB, from, to int64) (moves, grants int) {
 	return moves, grants
 }
 
-// checkReplicas requires that all daemons, in all their lives, had the same
-// coordination state after the same entry.
-func (w *World) checkReplicas(t testing.TB) {
-	t.Helper()
-	type told struct{ by, hash string }
-	states, compared := map[uint64]told{}, 0
-	for _, n := range w.Nodes() {
-		for _, e := range traceOf(t, n) {
-			if e.Kind != trace.Applied {
-				continue
-			}
-			other, known := states[e.Index]
-			if !known {
-				states[e.Index] = told{n.Name, e.Hash}
-				continue
-			}
-			require.Equal(t, other.hash, e.Hash, "after entry %d the states of %s and %s differ", e.Index, other.by, n.Name)
-			if other.by != n.Name {
-				compared++
-			}
-		}
-	}
-	if len(w.Nodes()) > 1 {
-		require.Greater(t, compared, 10, "too few states were compared")
-	}
-}
-
 // checkOrder requires of every epoch in every trace that one process had it, that
 // it ended inactive → cancel → invalidate, that its loops ended before its tree
 // did, and that the next epoch in the same process began after that.
