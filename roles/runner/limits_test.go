@@ -5,6 +5,7 @@ package runner_test
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -73,12 +74,18 @@ func TestHostileJobHarmsItself(t *testing.T) {
 	require.Equal(t, "done\n", w.theLog(t, "beside"))
 }
 
-// TestPriorityIsKeptFromJobs: the supervisor comes before what it watches, and passes none of that on.
+// TestPriorityIsKeptFromJobs: the supervisor comes before what it watches, and passes
+// none of that on: a job has the priority that the agent was started with.
 func TestPriorityIsKeptFromJobs(t *testing.T) {
-	var out bytes.Buffer
 	own, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0)
 	require.NoError(t, err)
-	x := processes().Run(t.Context(), task(t, `nice; sh -c nice`), &out)
-	require.NoError(t, x.Err)
-	require.Equal(t, strings.Repeat(fmt.Sprintln(20-own), 2), out.String()) // the system call counts from the other end
+	own = 20 - own // the system call counts from the other end
+	for _, more := range []int{0, 5} {
+		var out bytes.Buffer
+		ex := processes()
+		ex.Supervisor = append([]string{"nice", "-n", strconv.Itoa(more)}, ex.Supervisor...)
+		x := ex.Run(t.Context(), task(t, `nice; sh -c nice`), &out)
+		require.NoError(t, x.Err)
+		require.Equal(t, strings.Repeat(fmt.Sprintln(min(own+more, 19)), 2), out.String())
+	}
 }

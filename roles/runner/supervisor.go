@@ -234,8 +234,10 @@ func startStep(argv, env []string) (int, error) {
 		return 0, fmt.Errorf("start: %w", err)
 	}
 	defer null.Close()
-	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{
-		Env: env, Files: []uintptr{null.Fd(), os.Stdout.Fd(), os.Stdout.Fd()}, Sys: stepAttributes(),
+	pid, err := fork(func() (int, error) {
+		return syscall.ForkExec(path, argv, &syscall.ProcAttr{
+			Env: env, Files: []uintptr{null.Fd(), os.Stdout.Fd(), os.Stdout.Fd()}, Sys: stepAttributes(),
+		})
 	})
 	if err != nil {
 		return 0, fmt.Errorf("start %s: %w", path, err)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -33,16 +34,35 @@ func becomeAncestor() error {
 	return unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 }
 
-// comeFirst gives this process's threads the highest ordinary priority and its
-// children none of it: a fork bomb must not outrun the one that counts and kills
-// it. Without the right to do so (root has it) what is left is that the kernel
-// gives each session an equal share, where it groups by session.
+// niceness is the one that this process was started with.
+var niceness = sync.OnceValue(func() int32 {
+	n, _ := unix.Getpriority(unix.PRIO_PROCESS, 0) // of oneself it is always given
+	return 20 - int32(n)                           // the system call counts from the other end
+})
+
+// first is the highest ordinary priority, and none for children.
+var first = unix.SchedAttr{Policy: unix.SCHED_NORMAL, Flags: unix.SCHED_FLAG_RESET_ON_FORK, Nice: -20}
+
+// comeFirst gives this process's threads the highest ordinary priority: a fork
+// bomb must not outrun the one that counts and kills it. Without the right to do
+// so (root has it) what is left is that the kernel gives each session an equal
+// share, where it groups by session.
 func comeFirst() {
+	_ = niceness()
 	threads, _ := os.ReadDir("/proc/self/task") // there is always one
 	for _, t := range threads {
 		tid, _ := strconv.Atoi(t.Name())
-		_ = unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_NORMAL, Flags: unix.SCHED_FLAG_RESET_ON_FORK, Nice: -20}, 0)
+		_ = unix.SchedSetAttr(tid, &first, 0)
 	}
+}
+
+// fork runs start on a thread, which must be the caller's alone, that has for so
+// long the priority that the process was started with: the child inherits it.
+func fork(start func() (pid int, err error)) (pid int, err error) {
+	if unix.SchedSetAttr(0, &unix.SchedAttr{Policy: unix.SCHED_NORMAL, Nice: niceness()}, 0) == nil {
+		defer func() { _ = unix.SchedSetAttr(0, &first, 0) }()
+	}
+	return start()
 }
 
 // stepAttributes asks for a session and group of the step's own, apart from the

@@ -12,6 +12,8 @@ import (
 
 func becomeAncestor() error { return nil }
 
+func fork(start func() (int, error)) (int, error) { return start() }
+
 func stepAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
 // untilMono cannot compare clocks of two processes here: the agent alone enforces the deadline.
