@@ -15,6 +15,9 @@ type Bounds struct {
 	Crashes   int // of owners; their sessions work on
 	Losses    int // of connections whose session works on
 	Restarts  int // of the database
+
+	Agent         bool // there is one, and Mutations is at most 2
+	AgentRestarts int
 }
 
 // Result is what an exploration found.
@@ -43,18 +46,20 @@ func (r Result) String() string {
 // Explore visits every world that the protocol can reach within the bounds and
 // stops at the first that breaks a property: a mutation of an older epoch commits
 // after a newer raise has, the fence goes down, an owner was told of a mutation
-// that is rolled back, or nothing can happen though an owner has not finished.
+// that is rolled back, the agent accepts or starts a lease of an epoch below one that it
+// has seen, or starts one twice, or nothing can happen though an owner has not finished.
 func Explore(p Protocol, b Bounds) Result {
 	m := machine{protocol: p, bounds: b}
 	var start world
 	start.crashes, start.losses, start.restarts = uint8(b.Crashes), uint8(b.Losses), uint8(b.Restarts)
+	start.agentRestarts = uint8(b.AgentRestarts)
 	x := exploration{ids: map[world]int32{start: 0}, worlds: []world{start}, from: []int32{-1}, depth: []int16{0}}
 	var counts [events]int
 	r := Result{Seen: map[string]int{}}
 	for at := 0; at < len(x.worlds) && r.Violation == ""; at++ {
 		any, w := false, x.worlds[at]
 		m.moves(&w, func(mv *move) {
-			any = true
+			any = any || mv.kind < arrives // an order may arrive for ever
 			counts[mv.seen]++
 			if mv.bad != "" && r.Violation == "" {
 				r.Violation, r.Trace = mv.bad, append(x.trace(m, int32(at)), mv.String())

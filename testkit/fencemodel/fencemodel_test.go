@@ -16,6 +16,8 @@ func TestRightProtocolIsSafe(t *testing.T) {
 	}{
 		"two owners, every fault":     {Right(), Bounds{Owners: 2, Mutations: 2, Crashes: 1, Losses: 1, Restarts: 1}, 15_000},
 		"three owners":                {Right(), Bounds{Owners: 3, Mutations: 2}, 5_000},
+		"two owners and an agent":     {Right(), Bounds{Owners: 2, Mutations: 1, Crashes: 1, Losses: 1, Restarts: 1, Agent: true, AgentRestarts: 1}, 100_000},
+		"three owners and an agent":   {Right(), Bounds{Owners: 3, Mutations: 1, Agent: true, AgentRestarts: 1}, 35_000},
 		"FOR SHARE, two owners, both": {ForShare(), Bounds{Owners: 2, Mutations: 1, Crashes: 1, Losses: 1}, 2_000},
 	} {
 		t.Run(name, func(t *testing.T) { prove(t, c.protocol, c.bounds, c.least) })
@@ -33,6 +35,7 @@ func prove(t *testing.T, p Protocol, b Bounds, least int) {
 	impossible := map[string]bool{
 		"crashes": b.Crashes == 0, "lost replies": b.Losses == 0, "restarts of the database": b.Restarts == 0,
 		"sessions ended by a raise": p.Name != Right().Name,
+		"jobs started":              !b.Agent, "orders of an older epoch": !b.Agent, "orders repeated": !b.Agent, "restarts of the agent": b.AgentRestarts == 0,
 	}
 	for what, n := range r.Seen {
 		require.NotEqual(t, impossible[what], n > 0, "%d %s", n, what)
@@ -42,11 +45,25 @@ func prove(t *testing.T, p Protocol, b Bounds, least int) {
 // TestWrongProtocolsAreRefuted needs no fault at all for most of them.
 func TestWrongProtocolsAreRefuted(t *testing.T) {
 	for _, p := range Wrong() {
+		t.Run(p.Name, func(t *testing.T) { refute(t, p, Bounds{Owners: 2, Mutations: 2, Crashes: 1, Losses: 1}) })
+	}
+}
+
+// refute returns what is violated.
+func refute(t *testing.T, p Protocol, b Bounds) string {
+	t.Helper()
+	r := Explore(p, b)
+	t.Logf("%s", r)
+	require.NotEmpty(t, r.Violation, "the explorer takes a wrong protocol for a right one: %s", r)
+	require.NotEmpty(t, r.Trace)
+	return r.Violation
+}
+
+// TestWrongAgentsAreRefuted beside the right owners, and for what the agent does.
+func TestWrongAgentsAreRefuted(t *testing.T) {
+	for _, p := range WrongAgents() {
 		t.Run(p.Name, func(t *testing.T) {
-			r := Explore(p, Bounds{Owners: 2, Mutations: 2, Crashes: 1, Losses: 1})
-			t.Logf("%s", r)
-			require.NotEmpty(t, r.Violation, "the explorer takes a wrong protocol for a right one: %s", r)
-			require.NotEmpty(t, r.Trace)
+			require.Contains(t, refute(t, p, Bounds{Owners: 2, Mutations: 1, Agent: true, AgentRestarts: 1}), "the agent ")
 		})
 	}
 }

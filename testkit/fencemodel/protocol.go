@@ -1,6 +1,7 @@
 // Package fencemodel is a model of the fence protocol that is small enough to
 // be explored exhaustively: owners of one role who all believe in their epoch,
-// the sessions of PostgreSQL that work for them, and one fence row.
+// the sessions of PostgreSQL that work for them, one fence row, and an agent that
+// carries out what they order.
 //
 // It knows nothing of guards and views: what it proves, it proves for owners
 // that were paused for any time between any two steps. The order of steps here is
@@ -63,6 +64,7 @@ type Protocol struct {
 	Name   string
 	Raise  []Op
 	Mutate []Op
+	Agent  []AgentOp
 }
 
 // Right is the protocol of the product.
@@ -71,6 +73,7 @@ func Right() Protocol {
 		Name:   "shared lock, then the fence in a statement of its own",
 		Raise:  []Op{Snap, CheckUp, LockExclusive, Snap, CheckUp, PutFence, Commit, Release},
 		Mutate: []Op{LockShared, Snap, Check, Snap, Write, Commit, Release, Tell},
+		Agent:  RightAgent(),
 	}
 }
 
@@ -80,6 +83,7 @@ func ForShare() Protocol {
 		Name:   "row lock FOR SHARE",
 		Raise:  []Op{Snap, CheckUp, RowUpdate, Latest, CheckUp, PutFence, Commit, Release},
 		Mutate: []Op{Snap, RowShare, Latest, Check, Snap, Write, Commit, Release, Tell},
+		Agent:  RightAgent(),
 	}
 }
 

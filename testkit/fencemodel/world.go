@@ -46,6 +46,10 @@ type world struct {
 	crashes  uint8 // that may still happen
 	losses   uint8
 	restarts uint8
+
+	orders        orders
+	agent         agent
+	agentRestarts uint8
 }
 
 // move is one thing that happens.
@@ -56,9 +60,14 @@ type move struct {
 	done  uint8 // what that owner had done before
 	task  task
 	op    Op // of a step
-	seen  event
-	bad   string // the property that it breaks
-	next  world
+
+	epoch, lease uint8 // of an order
+	agentOp      AgentOp
+	refused      bool // by the agent
+
+	seen event
+	bad  string // the property that it breaks
+	next world
 }
 
 type moveKind uint8
@@ -73,10 +82,16 @@ const (
 	ends
 	rollsBack
 	databaseRestarts
+	arrives // an order
+	agentSteps
+	agentRestarts
 )
 
 // String names the move. It is for counterexamples; an exploration needs no names.
 func (m move) String() string {
+	if m.kind >= arrives {
+		return m.agentName()
+	}
 	who, what := fmt.Sprintf("owner %d", m.owner+1), "its raise"
 	if m.task == mutating {
 		what = fmt.Sprintf("its mutation %d", m.done)
@@ -114,10 +129,15 @@ const (
 	crashed
 	lost
 	restarted
+	started // a job, by the agent
+	older   // an order refused for its epoch
+	again   // one refused because its lease was started
+	agentRestarted
 	events
 )
 
-var eventNames = [...]string{"", "raises", "mutations", "FENCED", "sessions ended by a raise", "crashes", "lost replies", "restarts of the database"}
+var eventNames = [...]string{"", "raises", "mutations", "FENCED", "sessions ended by a raise", "crashes", "lost replies", "restarts of the database",
+	"jobs started", "orders of an older epoch", "orders repeated", "restarts of the agent"}
 
 // machine is a protocol within bounds.
 type machine struct {
@@ -141,6 +161,9 @@ func (m machine) moves(w *world, add func(*move)) {
 				m.sessionMoves(w, i, j, add)
 			}
 		}
+	}
+	if m.bounds.Agent {
+		m.agentMoves(w, add)
 	}
 	if w.restarts > 0 {
 		mv := move{kind: databaseRestarts, seen: restarted, next: *w}
@@ -263,6 +286,9 @@ func (m machine) step(mv *move, i, j int) {
 			s.wrote = true
 		case Commit:
 			mv.commit(s, epoch)
+			if s.wrote && m.bounds.Agent {
+				w.orders.send(i, w.owners[i].done)
+			}
 		case Release:
 			s.lock = Snap
 		case Tell:
