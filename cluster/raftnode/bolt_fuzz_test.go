@@ -42,12 +42,16 @@ func boltFileOf(f *testing.F, entries int) []byte {
 	require.NoError(f, checkBoltFile(path))
 	b, err := os.ReadFile(path)
 	require.NoError(f, err)
-	newest := b
-	if binary.NativeEndian.Uint64(b[smallPage+boltPageHeader+boltTxidAt:]) > binary.NativeEndian.Uint64(b[boltPageHeader+boltTxidAt:]) {
-		newest = b[smallPage:]
-	}
-	pages := binary.NativeEndian.Uint64(newest[boltPageHeader+boltHighPageAt:])
+	pages := binary.NativeEndian.Uint64(newestMeta(b)[boltHighPageAt:])
 	return append(b[:pages*smallPage], make([]byte, max(0, 4096-int(pages)*smallPage))...) // bolt reads its first 4096 bytes at once
+}
+
+func newestMeta(b []byte) []byte {
+	first, second := b[boltPageHeader:], b[smallPage+boltPageHeader:]
+	if binary.NativeEndian.Uint64(second[boltTxidAt:]) > binary.NativeEndian.Uint64(first[boltTxidAt:]) {
+		return second
+	}
+	return first
 }
 
 // sealMetas gives both meta pages a valid checksum, so that what is behind it is reached.
@@ -101,6 +105,13 @@ func FuzzBoltFile(f *testing.F) {
 	}), true)
 	corpus.Add(f, "a branch that is its own child", changed(func(b []byte) {
 		binary.NativeEndian.PutUint64(b[branch+boltPageHeader+8:], uint64(branch/smallPage))
+	}), false)
+	corpus.Add(f, "two buckets on one page", changed(func(b []byte) {
+		// The root page has conf and logs, each with the page of its own root in front of its value.
+		at := binary.NativeEndian.Uint64(newestMeta(b)[boltRootAt:]) * smallPage
+		_, buckets, err := elements(b[at:at+smallPage], boltLeafPage, 2)
+		require.NoError(f, err)
+		copy(buckets[0], buckets[1][:8])
 	}), false)
 	corpus.Add(f, "another page's header", changed(func(b []byte) { b[leaf]++ }), false)
 	corpus.Add(f, "keys that do not fit", changed(func(b []byte) { binary.NativeEndian.PutUint16(b[leaf+10:], 0xffff) }), false)

@@ -95,6 +95,8 @@ func FuzzControlReply(f *testing.F) {
 		var proposed proposeReply
 		if DecodeRequest(b, &proposed) == nil {
 			commit := proposed.commit()
+			require.Equal(t, cluster.Commit{Result: fsm.Result{Epoch: proposed.Result.Epoch, Config: proposed.Result.Config, NoOp: proposed.Result.NoOp, Replay: proposed.Replay},
+				Index: proposed.Index, Term: proposed.Term}, commit)
 			again, err := cbor.Marshal(proposeReply{Result: commit.Result, Index: commit.Index, Term: commit.Term, Replay: commit.Replay})
 			require.NoError(t, err)
 			var back proposeReply
