@@ -92,6 +92,7 @@ func FuzzBoltFile(f *testing.F) {
 	corpus.Add(f, "log", log, false)
 	corpus.Add(f, "cut", log[:len(log)-smallPage], false)
 	corpus.Add(f, "one meta page torn", changed(func(b []byte) { b[smallPage+boltPageHeader+boltTxidAt]++ }), false)
+	corpus.Add(f, "another header of a meta page", changed(func(b []byte) { b[9] = 0x20 }), false)
 	corpus.Add(f, "pages beyond the end", changed(func(b []byte) {
 		for _, at := range []int{0, smallPage} {
 			binary.NativeEndian.PutUint64(b[at+boltPageHeader+boltHighPageAt:], 1<<40)

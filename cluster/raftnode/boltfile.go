@@ -102,6 +102,8 @@ func readBoltMeta(r io.ReaderAt, at int64) (m boltMeta, err error) {
 		return m, errors.New("not a bolt file")
 	case binary.NativeEndian.Uint64(meta[boltChecksumAt:]) != sum.Sum64():
 		return m, errors.New("checksum mismatch")
+	case binary.NativeEndian.Uint16(page[8:]) != boltMetaPage || binary.NativeEndian.Uint64(page[:]) != m.txid%2: // not under the checksum
+		return m, errors.New("another header")
 	case m.pageSize < 512 || m.pageSize > boltMaxPageSize || m.pageSize&(m.pageSize-1) != 0 || m.pages > 1<<40:
 		return m, errors.New("impossible sizes")
 	}

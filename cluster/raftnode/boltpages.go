@@ -17,6 +17,7 @@ const (
 	boltElement      = 16
 	boltBranchPage   = 0x01
 	boltLeafPage     = 0x02
+	boltMetaPage     = 0x04
 	boltBucketLeaf   = 0x01 // flag of a leaf element: the value is a bucket
 	boltBucketHeader = 16   // root page 8, sequence 8
 	boltMaxDepth     = 32
