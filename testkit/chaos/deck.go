@@ -53,6 +53,9 @@ func processFaults() []Fault {
 		{Name: "its last message lost", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.LoseLeaseReply(t, w, true) }},
 		{Name: "the reply of completions lost", Often: 1, Owed: 5, Run: scenario.LoseCompletionReply},
 		{Name: "the reply of a submission lost", Often: 1, Owed: 5, Calm: true, Run: scenario.LoseSubmissionReply},
+		{Name: "a disk refuses a sync", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.FailDisk(t, w, scenario.RefusedSync()) }},
+		{Name: "a disk refuses a write", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.FailDisk(t, w, scenario.RefusedWrite()) }},
+		{Name: "a disk hangs in a sync", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.FailDisk(t, w, scenario.HungSync()) }},
 		{Name: "crash root", Often: 1, Owed: 5, Run: scenario.CrashRoot},
 	}
 	for _, kind := range scenario.Kinds() {

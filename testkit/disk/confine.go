@@ -3,9 +3,12 @@
 package disk
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -60,5 +63,15 @@ func Confine() error {
 	if err != nil {
 		return fmt.Errorf("wait for the supervisor: %w", err)
 	}
-	return unix.Close(int(listener))
+	return errors.Join(unix.Close(int(listener)), unix.Close(socketFD))
+}
+
+// Become confines this process and has it become another program, which knows nothing of
+// it. args[0] is the program's file. It returns only when that fails.
+func Become(args []string) error {
+	if err := Confine(); err != nil {
+		return err
+	}
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, envSupervised+"=") })
+	return fmt.Errorf("become %s: %w", args[0], unix.Exec(args[0], args, env))
 }

@@ -31,7 +31,7 @@ type Process struct {
 	failed     error // of the loop; read after loop
 }
 
-// Start starts cmd, which must call Confine first, and supervises what it does below
+// Start starts cmd, which must call Confine or Become first, and supervises what it does below
 // dir. The caller must call Wait.
 func Start(cmd *exec.Cmd, dir string, faults ...Fault) (*Process, error) {
 	resolved, err := filepath.EvalSymlinks(dir) // the kernel names files without links
@@ -59,6 +59,13 @@ func Start(cmd *exec.Cmd, dir string, faults ...Fault) (*Process, error) {
 	}
 	p.loop.Go(p.serve)
 	return p, nil
+}
+
+// Inject adds a fault to those given to Start, behind them.
+func (p *Process) Inject(f Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = append(p.faults, &activeFault{Fault: f})
 }
 
 // takeOver receives the listener and lets the process go on.
@@ -132,7 +139,7 @@ func (p *Process) Events() []Event {
 	return p.events[:len(p.events):len(p.events)]
 }
 
-// Hits says how often each fault happened, in the order given to Start.
+// Hits says how often each fault happened, in the order given to Start and Inject.
 func (p *Process) Hits() []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -217,6 +224,7 @@ func (p *Process) handle(n notification) {
 		}
 		select {
 		case <-p.ended:
+			op.close() // or what the process had locked stays locked
 		case <-after:
 			p.carryOut(n, op, fault)
 		}

@@ -25,7 +25,11 @@ func TestMain(m *testing.M) {
 	if !Supervised() {
 		os.Exit(m.Run())
 	}
-	if err := errors.Join(Confine(), program(os.Getenv(envDir))); err != nil {
+	confined := func() error { return errors.Join(Confine(), program(os.Getenv(envDir))) }
+	if len(os.Args) > 1 {
+		confined = func() error { return Become(os.Args[1:]) }
+	}
+	if err := confined(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -181,4 +185,23 @@ func TestFaults(t *testing.T) {
 		require.NoError(t, p.Kill())
 		require.Error(t, p.Wait())
 	})
+}
+
+// TestInject: any program can be supervised, and its disk begins to fail when the test says so.
+func TestInject(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "/bin/sh", "-c", `echo 1 > "$0/file"; read go; echo 2 >> "$0/file"`, dir)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	p, err := Start(cmd, dir)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(p.Events()) == 2 }, time.Minute, time.Millisecond)
+	p.Inject(Fault{Op: Write, Path: "file", Times: 1, Errno: unix.EIO})
+	_, err = stdin.Write([]byte("go\n"))
+	require.NoError(t, err)
+	require.Error(t, p.Wait(), "the shell says that its write failed")
+	require.Equal(t, []int{1}, p.Hits())
+	b, err := os.ReadFile(filepath.Join(dir, "file"))
+	require.NoError(t, err)
+	require.Equal(t, "1\n", string(b))
 }

@@ -202,14 +202,19 @@ func (n *Node) Endpoint() string { return "http://" + n.http.String() }
 func (n *Node) Proxy() *Proxy { return n.proxy }
 
 // start runs the daemon; flags are added to its command line.
-func (n *Node) start(flags ...string) error {
+func (n *Node) start(flags ...string) error { return n.startBy(nil, flags...) }
+
+// StartBy starts a dead daemon again, by another one than usual.
+func (n *Node) StartBy(by Starter) error { return n.startBy(by) }
+
+func (n *Node) startBy(by Starter, flags ...string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.proc != nil && n.proc.Running() {
 		return fmt.Errorf("%s already runs (pid %d)", n.Name, n.proc.PID())
 	}
 	args := append([]string{"daemon", "--config", n.configFile()}, flags...)
-	p, err := startProcess(n.Name, n.binary, args, n.env, n.dir, n.LogFile(), n.space)
+	p, err := startProcess(n.Name, n.binary, args, n.env, n.dir, n.LogFile(), n.space, by)
 	if err != nil {
 		return err
 	}

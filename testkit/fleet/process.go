@@ -24,11 +24,20 @@ type Process struct {
 // StartProcess starts binary with args; output is appended to logFile. The
 // child dies when this process dies, whatever kills it.
 func StartProcess(name, binary string, args, env []string, dir, logFile string) (*Process, error) {
-	return startProcess(name, binary, args, env, dir, logFile, nil)
+	return startProcess(name, binary, args, env, dir, logFile, nil, nil)
 }
 
-// startProcess starts it in a network of its own, where one is given.
-func startProcess(name, binary string, args, env []string, dir, logFile string, space *namespace) (*Process, error) {
+// Starter starts a prepared command in place of its Start; wait is then called in place of its
+// Wait, which it must call. It may change the command first, and must not change who its parent is.
+type Starter func(*exec.Cmd) (wait func() error, err error)
+
+func plainly(cmd *exec.Cmd) (func() error, error) { return cmd.Wait, cmd.Start() }
+
+// startProcess starts it in a network of its own and by another one, where they are given.
+func startProcess(name, binary string, args, env []string, dir, logFile string, space *namespace, by Starter) (*Process, error) {
+	if by == nil {
+		by = plainly
+	}
 	out, err := os.OpenFile(logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -42,12 +51,13 @@ func startProcess(name, binary string, args, env []string, dir, logFile string, 
 		// Pdeathsig fires when the thread that forked ends, so that thread must live as long as the child.
 		runtime.LockOSThread()
 		defer out.Close()
-		err := error(nil)
+		var err error
 		if space != nil {
 			err = space.enter()
 		}
+		wait := cmd.Wait
 		if err == nil {
-			err = cmd.Start()
+			wait, err = by(cmd)
 		}
 		if err != nil {
 			started <- fmt.Errorf("start %s: %w", name, err)
@@ -55,7 +65,7 @@ func startProcess(name, binary string, args, env []string, dir, logFile string, 
 			return
 		}
 		started <- nil
-		p.err = cmd.Wait()
+		p.err = wait()
 		close(p.done)
 	}()
 	if err := <-started; err != nil {

@@ -70,7 +70,7 @@ func (n *Node) reserve(ctx context.Context) (*Process, *os.File, error) {
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		return nil, nil, fmt.Errorf("make %s: %w", path, err)
 	}
-	p, err := startProcess(n.Name, n.binary, []string{"daemon", "--config", path}, n.env, n.dir, n.LogFile(), n.space)
+	p, err := startProcess(n.Name, n.binary, []string{"daemon", "--config", path}, n.env, n.dir, n.LogFile(), n.space, nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,4 +1,4 @@
-// Processes that sleep and wake, and actors that crash inside processes that live.
+// Processes that sleep and wake, actors that crash inside processes that live, and processes whose disk fails.
 
 package fleettest
 
@@ -9,7 +9,7 @@ import (
 	"github.com/forgeyard/forgeyard/testkit/scenario"
 )
 
-func TestPausedOwnerAndCrashedActors(t *testing.T) {
+func TestPausedOwnerCrashedActorsAndFailedDisk(t *testing.T) {
 	t.Parallel()
 	w := scenario.Start(t, fleet.Options{Env: []string{fleet.CheapJobs}})
 	stop := w.Traffic(t)
@@ -18,6 +18,7 @@ func TestPausedOwnerAndCrashedActors(t *testing.T) {
 		scenario.CrashActor(t, w, kind)
 	}
 	scenario.CrashRoot(t, w)
+	scenario.FailDisk(t, w, scenario.RefusedSync())
 	stop()
 	w.Settle(t, 100)
 }

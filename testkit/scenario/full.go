@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/http"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func FillDisk(t testing.TB, w *World) {
 	told := logged(t, victim, cluster.ErrStoreFailed.Code)
 	filled, err := victim.FillDisk()
 	require.NoError(t, err)
-	stop := w.entries(t)
+	_, stop := w.entries(t)
 	defer stop()
 
 	successor, after := w.ownerBeside(t, victim, before)
@@ -71,16 +72,31 @@ func FillDisk(t testing.TB, w *World) {
 	t.Logf("%s: %d bytes filled, then %s; epoch %d -> %d of %s", victim.Name, filled, state, before, after, successor.Name)
 }
 
-// entries has the cluster commit entries until stop: each collection takes and frees a scope.
-func (w *World) entries(t testing.TB) (stop func()) {
+// acknowledged is what daemons have answered of committed entries: at least so many are there.
+type acknowledged struct {
+	count int // answers
+	index uint64
+	epoch fsm.Epoch
+}
+
+// entries has the cluster commit entries until stop: each collection takes and frees a
+// scope under an epoch of its own. seen is what was acknowledged so far.
+func (w *World) entries(t testing.TB) (seen func() acknowledged, stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
+	var mu sync.Mutex
+	var all acknowledged
 	go func() {
 		defer close(done)
 		for i := 0; ctx.Err() == nil; i++ {
 			nodes := w.Nodes()
-			if n := nodes[i%len(nodes)]; n.State() == "running" {
-				_ = n.Call(ctx, http.MethodPost, "/v1/gc", nil, nil) // while nobody leads it is refused
+			// While nobody leads it is refused.
+			if n := nodes[i%len(nodes)]; n.State() == "running" && n.Call(ctx, http.MethodPost, "/v1/gc", nil, nil) == nil {
+				if s, err := n.Status(ctx); err == nil {
+					mu.Lock()
+					all = acknowledged{all.count + 1, max(all.index, s.AppliedIndex), max(all.epoch, s.Epoch)}
+					mu.Unlock()
+				}
 			}
 			select {
 			case <-ctx.Done():
@@ -88,7 +104,12 @@ func (w *World) entries(t testing.TB) (stop func()) {
 			}
 		}
 	}()
-	return func() {
+	seen = func() acknowledged {
+		mu.Lock()
+		defer mu.Unlock()
+		return all
+	}
+	return seen, func() {
 		cancel()
 		<-done
 	}

@@ -78,8 +78,14 @@ func binary(t testing.TB) string {
 	if b := os.Getenv("FORGEYARD_BIN"); b != "" {
 		return b
 	}
-	out := filepath.Join(t.TempDir(), "forgeyard")
-	text, err := exec.Command("go", "build", "-o", out, "github.com/forgeyard/forgeyard/cmd/forgeyard").CombinedOutput()
+	return build(t, "cmd/forgeyard")
+}
+
+// build makes a program of this module for this test.
+func build(t testing.TB, folder string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), filepath.Base(folder))
+	text, err := exec.Command("go", "build", "-o", out, "github.com/forgeyard/forgeyard/"+folder).CombinedOutput()
 	require.NoError(t, err, string(text))
 	return out
 }
