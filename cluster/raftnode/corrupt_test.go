@@ -42,10 +42,6 @@ const (
 	equal           // that, and the node ran until it was equal to the others
 )
 
-// rejoins is how many accepted damages there are to each one after which the
-// node runs again, which takes a hundred times as long as to read its files.
-const rejoins = 5
-
 // past is what a node had promised before its files changed.
 type past struct {
 	terms    map[uint64]uint64 // of each entry
@@ -161,8 +157,9 @@ func (f *fleet) damageOne(l *ledger, m *member, was *past, rejoin bool, pattern 
 	return refused
 }
 
-// damaged runs so many flips and truncations of each given class of file on one node of three.
-func damaged(t *testing.T, seed uint64, flips, cuts int, classes ...string) {
+// damaged runs so many flips and truncations of each given class of file on one node of three. Of rejoins accepted damages
+// there is one after which the node runs again, which takes a hundred times as long as to read its files.
+func damaged(t *testing.T, seed uint64, flips, cuts, rejoins int, classes ...string) {
 	t.Helper()
 	withDisks(t, func(t *testing.T, f *fleet, _ map[fsm.NodeID]*badDisk, l *ledger) {
 		leader := f.leader()
@@ -196,5 +193,5 @@ func damaged(t *testing.T, seed uint64, flips, cuts int, classes ...string) {
 }
 
 func TestDamagedFiles(t *testing.T) {
-	damaged(t, 3, 2, 1, slices.Sorted(maps.Keys(fileClasses))...)
+	damaged(t, 3, 2, 1, 5, slices.Sorted(maps.Keys(fileClasses))...)
 }

@@ -70,11 +70,11 @@ func TestChaosPowerCut(t *testing.T) {
 }
 
 func TestChaosDamagedFiles(t *testing.T) {
-	const flips, cuts = 100, 50
+	const flips, cuts, rejoins = 100, 50, 1
 	seed := chaosSeed(t)
 	for class := range fileClasses {
 		t.Run(class, func(t *testing.T) {
-			damaged(t, seed, flips, cuts, class)
+			damaged(t, seed, flips, cuts, rejoins, class)
 			keep(t, class+": bit flipped", flips, 100)
 			keep(t, class+": end cut off", cuts, 50)
 		})
