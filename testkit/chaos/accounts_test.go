@@ -88,7 +88,7 @@ func (a *accounts) checkHistory(leases int) {
 	r, err := history.Check(ctx, a.conn)
 	require.NoError(a.t, err)
 	a.t.Logf("recorded: %v; agents' entries: %d; client operations: %d", r.Counts, len(events), len(a.c.outcomes))
-	require.NoError(a.t, r.Err(map[string]int{"acquire": 2, "write": leases, "complete": leases / 2, "submit": len(a.c.outcomes)}))
+	require.NoError(a.t, r.Err(map[string]int{"acquire": 2, "write active": leases, "complete done": leases / 2, "submit": len(a.c.outcomes)}))
 }
 
 // facts are questions that have the answer 0, each with an example.

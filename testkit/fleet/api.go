@@ -19,8 +19,21 @@ import (
 // callBound bounds one call to a daemon.
 const callBound = 10 * time.Second
 
+// A Refusal is an answer that is no success.
+type Refusal struct {
+	Status  int // of HTTP
+	message string
+}
+
+func (r *Refusal) Error() string { return r.message }
+
 // call sends one request to a daemon and decodes the answer into resp (nil drops it).
 func (n *Node) call(ctx context.Context, method, path string, req, resp any) error {
+	return n.send(ctx, method, path, nil, req, resp)
+}
+
+// send is call with a header.
+func (n *Node) send(ctx context.Context, method, path string, header http.Header, req, resp any) error {
 	ctx, cancel := context.WithTimeout(ctx, callBound)
 	defer cancel()
 	var body io.Reader
@@ -35,6 +48,9 @@ func (n *Node) call(ctx context.Context, method, path string, req, resp any) err
 	if err != nil {
 		return err
 	}
+	for name, values := range header {
+		r.Header[name] = values
+	}
 	r.Header.Set("Content-Type", "application/json")
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -46,7 +62,7 @@ func (n *Node) call(ctx context.Context, method, path string, req, resp any) err
 		return fmt.Errorf("%s: %w", n.Name, err)
 	}
 	if answer.StatusCode >= 300 {
-		return fmt.Errorf("%s: %s %s: %s: %s", n.Name, method, path, answer.Status, bytes.TrimSpace(text))
+		return &Refusal{answer.StatusCode, fmt.Sprintf("%s: %s %s: %s: %s", n.Name, method, path, answer.Status, bytes.TrimSpace(text))}
 	}
 	if resp == nil {
 		return nil
@@ -55,7 +71,7 @@ func (n *Node) call(ctx context.Context, method, path string, req, resp any) err
 }
 
 // Call sends one request to this daemon; req nil sends no body, resp nil drops the
-// answer. A refusal is an error with the daemon's own words.
+// answer. A refusal is a *Refusal with the daemon's own words.
 func (n *Node) Call(ctx context.Context, method, path string, req, resp any) error {
 	return n.call(ctx, method, path, req, resp)
 }
@@ -157,6 +173,15 @@ func ShellRun(name string, count int, script string) runner.RunSpec {
 
 // Submit sends a run to the i-th running daemon, counted round: any daemon takes it.
 func (f *Fleet) Submit(ctx context.Context, i int, spec runner.RunSpec) (runner.Run, error) {
+	return f.submit(ctx, i, nil, spec)
+}
+
+// SubmitKeyed is Submit under an idempotency key.
+func (f *Fleet) SubmitKeyed(ctx context.Context, i int, key string, spec runner.RunSpec) (runner.Run, error) {
+	return f.submit(ctx, i, http.Header{runner.IdempotencyHeader: {key}}, spec)
+}
+
+func (f *Fleet) submit(ctx context.Context, i int, header http.Header, spec runner.RunSpec) (runner.Run, error) {
 	var up []*Node
 	for _, n := range f.Nodes() {
 		if n.State() == "running" {
@@ -167,6 +192,6 @@ func (f *Fleet) Submit(ctx context.Context, i int, spec runner.RunSpec) (runner.
 		return runner.Run{}, fmt.Errorf("submit %s: no daemon runs", spec.Name)
 	}
 	var run runner.Run
-	err := up[i%len(up)].call(ctx, http.MethodPost, "/v1/runs", spec, &run)
+	err := up[i%len(up)].send(ctx, http.MethodPost, "/v1/runs", header, spec, &run)
 	return run, err
 }

@@ -35,9 +35,10 @@ func (w *World) Settle(t testing.TB, leases int) fleet.Verdict {
 	require.LessOrEqual(t, v.MaxAttempt, 2)
 	w.database(t, func(ctx context.Context, c *pgx.Conn) {
 		require.NoError(t, history.AddAgentEvents(ctx, c, w.agentEvents(t)))
+		w.addClients(ctx, t, c)
 		r, err := history.Check(ctx, c)
 		require.NoError(t, err)
-		require.NoError(t, r.Err(map[string]int{"acquire": 1, "write": leases, "complete": leases}))
+		require.NoError(t, r.Err(map[string]int{"acquire": 1, "write active": leases, "complete done": leases}))
 		w.checkLinear(ctx, t, c)
 	})
 	w.checkAcknowledged(t)
@@ -67,6 +68,17 @@ func (w *World) FillSlots(t testing.TB) (slots int) {
 	w.ended(t, run.ID, runner.RunSucceeded)
 	require.Equal(t, slots, w.count(t, `SELECT count(*) FROM forge.leases l JOIN forge.jobs j ON j.id = l.job_id WHERE j.run_id = $1`, run.ID), "a slot lost its job")
 	return slots
+}
+
+// addClients hands the history what the clients were told.
+func (w *World) addClients(ctx context.Context, t testing.TB, c *pgx.Conn) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.NotEmpty(t, w.told, "nobody has submitted anything")
+	for key, outcome := range w.told {
+		require.NoError(t, history.AddClientOperation(ctx, c, key, outcome))
+	}
 }
 
 // journals are the agents' own logs, by agent.

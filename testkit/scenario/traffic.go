@@ -1,13 +1,18 @@
-// Traffic: somebody submits short jobs all the time, whatever happens to the fleet.
+// Traffic: somebody submits short jobs all the time, whatever happens to the fleet; and what every client was told.
 
 package scenario
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/testkit/fleet"
 )
 
@@ -47,4 +52,30 @@ func (w *World) Traffic(t testing.TB) (stop func()) {
 	}
 	t.Cleanup(stop)
 	return stop
+}
+
+// Submit is the fleet's, under a key of its own: the history holds what the client
+// was told against the rows.
+func (w *World) Submit(ctx context.Context, i int, spec runner.RunSpec) (runner.Run, error) {
+	key := uuid.New()
+	run, err := w.SubmitKeyed(ctx, i, key.String(), spec)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told[key] = verdict(err)
+	return run, err
+}
+
+// verdict is how the history calls an answer to a submission: a client that is
+// refused for good knows that nothing was done, one that is told to come back
+// later, or nothing, does not.
+func verdict(err error) string {
+	var refused *fleet.Refusal
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.As(err, &refused) && refused.Status >= 400 && refused.Status < 500 &&
+		refused.Status != http.StatusRequestTimeout && refused.Status != http.StatusTooManyRequests:
+		return "rejected"
+	}
+	return "unknown"
 }
