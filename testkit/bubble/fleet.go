@@ -38,6 +38,9 @@ type Options struct {
 	Log  io.Writer // where the daemons log; nil: the test's output
 	// Outside changes what a new incarnation uses of the outside; may be nil.
 	Outside func(n *Node, out *daemon.Outside)
+	// Ended is told the directory of all daemons and agents when they have ended
+	// with the test, before it is removed; may be nil.
+	Ended func(dir string)
 }
 
 // Fleet is a fleet in a bubble. Use it from one goroutine.
@@ -70,6 +73,11 @@ func NewWith(t testing.TB, db *pgtest.Database, opts Options) *Fleet {
 	}
 	f := &Fleet{t: t, opts: opts, Net: netsim.New(opts.Seed), Database: db, authority: authority, dir: workDir(t)}
 	f.Net.Delay(time.Millisecond, 3*time.Millisecond)
+	t.Cleanup(func() {
+		if opts.Ended != nil {
+			opts.Ended(f.dir)
+		}
+	})
 	t.Cleanup(f.Stop)
 	for i := range opts.Size {
 		f.Nodes = append(f.Nodes, f.newNode(i, "node-"+string(rune('a'+i))))

@@ -6,6 +6,7 @@ package seeds
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -80,6 +81,13 @@ func (l *locks) propose(ctx context.Context, engine cluster.Backend, c fsm.Comma
 	return engine.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: c})
 }
 
+// taken is what was taken so far.
+func (l *locks) taken() []taken {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.history)
+}
+
 // halt ends the administrator.
 func (l *locks) halt() {
 	l.stop()
@@ -88,14 +96,13 @@ func (l *locks) halt() {
 
 // verdict: an operation that began after another one was answered has a higher epoch.
 func (l *locks) verdict() (count int, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, a := range l.history {
-		for _, b := range l.history {
+	history := l.taken()
+	for _, a := range history {
+		for _, b := range history {
 			if a.answer < b.call && a.epoch >= b.epoch {
-				return len(l.history), fmt.Errorf("%s was taken under epoch %d, and later under epoch %d", lockScope, a.epoch, b.epoch)
+				return len(history), fmt.Errorf("%s was taken under epoch %d, and later under epoch %d", lockScope, a.epoch, b.epoch)
 			}
 		}
 	}
-	return len(l.history), nil
+	return len(history), nil
 }

@@ -8,10 +8,13 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/cluster/membership"
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/testkit/bubble"
+	"github.com/forgeyard/forgeyard/testkit/history"
 )
 
 // memberPatience is how long the removal, and then the way of the new node to its vote, may take.
@@ -34,7 +37,9 @@ func (w *world) replace(gone *bubble.Node) {
 		case <-w.ctx.Done():
 			return
 		}
-		w.until("removed: "+gone.Name, func(ctx context.Context, i int) error { return expel(ctx, w.node(i).Coordination(), gone.ID) })
+		if w.until("removed: "+gone.Name, func(ctx context.Context, i int) error { return w.expel(ctx, w.node(i).Coordination(), gone.ID) }) {
+			w.until("recorded as removed: "+gone.Name, func(ctx context.Context, _ int) error { return w.recordRemoved(ctx, gone.ID) })
+		}
 		promoted := w.until("promoted: "+n.Name, func(ctx context.Context, i int) error {
 			_, err := w.node(i).Ask(ctx, http.MethodPost, "/v1/cluster/promote", nil, membership.PromoteRequest{Node: n.ID.String()}, nil)
 			return err
@@ -43,6 +48,16 @@ func (w *world) replace(gone *bubble.Node) {
 			w.tally.Add(LoseDisk, 1)
 		}
 	})
+}
+
+// recordRemoved notes in the history that a node may do nothing any more.
+func (w *world) recordRemoved(ctx context.Context, gone fsm.NodeID) error {
+	c, err := pgx.Connect(ctx, w.fleet.Database.Super) // w.super belongs to the test's goroutine
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
+	return history.AddRemoved(ctx, c, gone.String())
 }
 
 // until tries an act on one daemon after the other until it succeeds.
@@ -65,7 +80,7 @@ func (w *world) until(what string, act func(ctx context.Context, i int) error) b
 
 // expel removes a node that is gone, step by step, on the leader; the steps that
 // were taken before are not taken again.
-func expel(ctx context.Context, engine cluster.Backend, gone fsm.NodeID) error {
+func (w *world) expel(ctx context.Context, engine cluster.Backend, gone fsm.NodeID) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	node, ok := engine.(interface {
@@ -74,6 +89,7 @@ func expel(ctx context.Context, engine cluster.Backend, gone fsm.NodeID) error {
 	if !ok {
 		return fmt.Errorf("%T removes nobody", engine)
 	}
+	engine = w.grants.Watch(engine)
 	propose := func(c fsm.Command) error {
 		_, err := engine.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: c})
 		return err

@@ -4,6 +4,7 @@ package seeds
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 )
@@ -41,6 +42,24 @@ func (r *replicas) heard(process string, index uint64, hash [32]byte) {
 	case !slices.Contains(known.heard, process):
 		known.heard = append(known.heard, process)
 	}
+}
+
+// story is every entry's state and who told it, and last what differs.
+func (r *replicas) story() (lines []any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, index := range slices.Sorted(maps.Keys(r.entries)) {
+		s := r.entries[index]
+		lines = append(lines, struct {
+			Entry uint64   `json:"entry"`
+			Hash  string   `json:"hash"`
+			Told  []string `json:"told"`
+		}{index, fmt.Sprintf("%x", s.hash), s.heard})
+	}
+	for _, d := range r.differ {
+		lines = append(lines, d)
+	}
+	return lines
 }
 
 // reached is the newest entry that a process has applied.

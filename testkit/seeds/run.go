@@ -45,6 +45,7 @@ type world struct {
 	t        testing.TB
 	ctx      context.Context // of everything that asks the fleet for something
 	schedule Schedule
+	dir      string   // of the run: what happened, while it may still fail
 	file     *os.File // what everybody logs
 	log      *slog.Logger
 	fleet    *bubble.Fleet
@@ -64,19 +65,21 @@ type world struct {
 	strangers int
 	starts    map[string]int // of each node
 	ended     int            // daemons that ended by themselves
+	judged    bool           // the verdict was reached
 	mu        sync.Mutex
 	problems  []string
 }
 
 // Run runs one schedule on a fleet of its own and judges it: no invariant broken
 // under any fault, and progress within bounds once all are over. What happened is
-// added to total, also when the run fails; then its logs, traces and rows stay in
-// a directory whose name is printed beside the schedule.
+// added to total, also when the run fails; then everything that it left stays in
+// a directory whose name is printed at the start, and beside the schedule at the end.
 func Run(t *testing.T, s Schedule, total *Tally) {
 	db := pgtest.New(t)
 	dir, err := os.MkdirTemp("", fmt.Sprintf("forgeyard-seed-%d-", s.Seed))
 	require.NoError(t, err)
-	ctx := context.Background() // outlives the test's, so that a failed one is still recorded
+	t.Logf("seed %d: schedule and log are in %s", s.Seed, dir) // also when the process ends in the middle
+	ctx := context.Background()                                // outlives the test's, so that a failed one is still recorded
 	super, err := pgx.Connect(ctx, db.Super)
 	require.NoError(t, err)
 	require.NoError(t, history.Install(ctx, super))
@@ -88,12 +91,13 @@ func Run(t *testing.T, s Schedule, total *Tally) {
 			for kind, n := range w.tally.Counts() {
 				total.Add(kind, n)
 			}
-			w.keep(dir, db)
+			w.keep(db)
 		})
 		w.begin(db)
 		w.suffer()
 		w.recover()
 		w.judge()
+		w.judged = true
 	})
 	t.Logf("seed %d: %s of real time", s.Seed, time.Since(began).Round(time.Millisecond))
 }
@@ -103,9 +107,10 @@ func open(t testing.TB, s Schedule, dir string) *world {
 	file, err := os.OpenFile(filepath.Join(dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600) // one write a line: daemons share it
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, file.Close()) })
+	require.NoError(t, os.WriteFile(filepath.Join(dir, scheduleFile), []byte(s.String()), 0o600))
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &world{
-		t: t, ctx: ctx, schedule: s, file: file, tokens: map[*bubble.Node]membership.Token{}, tally: NewTally(),
+		t: t, ctx: ctx, schedule: s, dir: dir, file: file, tokens: map[*bubble.Node]membership.Token{}, tally: NewTally(),
 		work: &work{starts: map[string]int{}}, replicas: newReplicas(), starts: map[string]int{},
 	}
 	w.nemesis = &nemesis{w: w, cuts: map[*cut]bool{}, asked: make(chan func(), 1)}
@@ -135,7 +140,7 @@ func (w *world) begin(db *pgtest.Database) {
 	w.super, err = pgx.Connect(context.Background(), db.Super)
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { require.NoError(w.t, w.super.Close(context.Background())) })
-	w.fleet = bubble.NewWith(w.t, db, bubble.Options{Size: daemons, Seed: w.schedule.Seed, Log: w.file, Outside: w.outside})
+	w.fleet = bubble.NewWith(w.t, db, bubble.Options{Size: daemons, Seed: w.schedule.Seed, Log: w.file, Outside: w.outside, Ended: w.keepFiles})
 	for _, n := range w.fleet.Nodes {
 		w.places[n.Place()].Store(n)
 	}

@@ -1,7 +1,8 @@
 // Package seeds runs a fleet of real daemons in virtual time under faults that a seed draws, and judges what it did (H1).
 //
 // schedule.go draws the faults, nemesis.go carries them out, traffic.go keeps
-// the fleet busy, verdict.go judges; run.go is the order of it all.
+// the fleet busy, verdict.go judges, keep.go leaves the story of a failed run; run.go
+// is the order of it all.
 package seeds
 
 import (

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -93,6 +94,13 @@ func (tr *traffic) begin(ctx, until context.Context, i int) {
 func (tr *traffic) halt() {
 	tr.stop()
 	tr.work.Wait()
+}
+
+// told is what the client of each submission was told so far.
+func (tr *traffic) told() map[uuid.UUID]string {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return maps.Clone(tr.outcomes)
 }
 
 func (tr *traffic) draw(most time.Duration) time.Duration {

@@ -7,14 +7,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
@@ -24,7 +21,6 @@ import (
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/testkit/history"
 	"github.com/forgeyard/forgeyard/testkit/linear"
-	"github.com/forgeyard/forgeyard/testkit/pgtest"
 )
 
 // Bounds of the second phase, in virtual time from the end of the last fault. A
@@ -137,7 +133,10 @@ func (w *world) judge() {
 	require.Empty(w.t, w.traffic.problems)
 	require.GreaterOrEqual(w.t, len(w.traffic.runs), leastRuns*tens+ownRuns, "too few runs were acknowledged")
 
-	w.query(func(ctx context.Context, c *pgx.Conn) { w.judgeHistory(ctx, c, tens) })
+	w.query(func(ctx context.Context, c *pgx.Conn) {
+		w.judgeHistory(ctx, c, tens)
+		w.judgeLeases(ctx, c)
+	})
 
 	compared, differ := w.replicas.verdict()
 	require.Empty(w.t, differ, "replicas differ")
@@ -146,7 +145,9 @@ func (w *world) judge() {
 	taken, err := w.locks.verdict()
 	require.NoError(w.t, err)
 	require.GreaterOrEqual(w.t, taken, leastTakeover*tens, "too few exclusive operations")
-	require.NoError(w.t, linear.Grants(w.grants.Grants()))
+	grants := w.grants.Grants()
+	require.NoError(w.t, linear.Grants(grants))
+	require.Equal(w.t, w.tally.Counts()[LoseDisk] > 0, slices.ContainsFunc(grants, func(g linear.Grant) bool { return g.Kind == linear.Remove }), "removals of members")
 	var events []trace.Event
 	for _, incarnations := range w.fleet.Traces() {
 		events = slices.Concat(append(incarnations, events)...)
@@ -162,15 +163,16 @@ func (w *world) judge() {
 }
 
 func (w *world) judgeHistory(ctx context.Context, c *pgx.Conn, tens int) {
-	require.NoError(w.t, history.AddAgentEvents(ctx, c, w.journals()))
-	for key, outcome := range w.traffic.outcomes {
-		require.NoError(w.t, history.AddClientOperation(ctx, c, uuid.UUID(key), outcome))
+	require.NoError(w.t, history.AddAgentEvents(ctx, c, w.agentEvents()))
+	for key, outcome := range w.traffic.told() {
+		require.NoError(w.t, history.AddClientOperation(ctx, c, key, outcome))
 	}
 	r, err := history.Check(ctx, c)
 	require.NoError(w.t, err)
 	least := leastLeases * tens
 	require.NoError(w.t, r.Err(map[string]int{
-		"acquire": 1, "write": least + ownLeases, "complete": least/2 + ownLeases, "submit": leastRuns*tens + ownRuns,
+		"acquire": 1, "write active": least + ownLeases, "complete done": least/2 + ownLeases, "submit": leastRuns*tens + ownRuns,
+		"audit": daemons - 1, "member removed": w.tally.Counts()[LoseDisk],
 	}))
 
 	var missing, bad int
@@ -182,78 +184,47 @@ func (w *world) judgeHistory(ctx context.Context, c *pgx.Conn, tens int) {
 	require.Zero(w.t, bad, "jobs did not succeed")
 }
 
-// journals are the agents' own logs.
-func (w *world) journals() (events []history.AgentEvent) {
+// judgeLeases holds what PostgreSQL recorded of grants and leases, and what the
+// agents noted of leases, against the models.
+func (w *world) judgeLeases(ctx context.Context, c *pgx.Conn) {
+	grants, leases, err := linear.Recorded(ctx, c)
+	require.NoError(w.t, err)
+	require.NoError(w.t, linear.Grants(grants), "the fence, as PostgreSQL recorded it")
+	require.NoError(w.t, linear.Leases(leases), "the leases, as PostgreSQL recorded them")
+	rows, err := c.Query(ctx, `SELECT id::text FROM forge.leases WHERE state = 'done'`)
+	require.NoError(w.t, err)
+	done, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(w.t, err)
+	held := linear.Journals(w.journals(), func(lease string) bool { return slices.Contains(done, lease) })
+	require.NoError(w.t, linear.Leases(held), "the leases, as the agents noted them")
+}
+
+// journals are the agents' own logs, by agent.
+func (w *world) journals() map[string][]runner.Entry {
+	all := map[string][]runner.Entry{}
 	for _, a := range w.fleet.Agents {
 		in, err := os.Open(filepath.Join(a.Dir, runner.StartsFile))
 		require.NoError(w.t, err)
 		lines := bufio.NewScanner(in)
-		for n := int64(1); lines.Scan(); n++ {
+		for lines.Scan() {
 			var e runner.Entry
 			require.NoError(w.t, json.Unmarshal(lines.Bytes(), &e))
-			events = append(events, history.AgentEvent{
-				Agent: a.Name, Lease: e.Lease, Job: e.Job, What: string(e.What), N: n,
-				Generation: int64(e.Generation), Epoch: int64(e.Epoch), Attempt: e.Attempt,
-			})
+			all[a.Name] = append(all[a.Name], e)
 		}
 		require.NoError(w.t, errors.Join(lines.Err(), in.Close()))
 	}
-	return events
+	return all
 }
 
-// The files of a failed run's directory.
-const (
-	logFile      = "log.txt"
-	scheduleFile = "schedule.txt"
-	traceFile    = "trace.jsonl"
-	historyFile  = "history.jsonl"
-)
-
-// keep leaves the whole story of a failed run behind, and nothing of one that passed.
-func (w *world) keep(dir string, db *pgtest.Database) {
-	if !w.t.Failed() {
-		require.NoError(w.t, os.RemoveAll(dir))
-		return
-	}
-	story := w.schedule.String() + "\nwhat happened:\n" + w.tally.String()
-	w.t.Logf("%s\nthe log of everybody, traces and history are in %s\nreplay: FORGEYARD_SEED=%d FORGEYARD_FAULTS=%s FORGEYARD_REPLAY=50 go test -tags=hashicorpmetrics,chaos -run TestReplay -timeout 2h ./testkit/seeds",
-		story, dir, w.schedule.Seed, w.schedule.Length)
-	errs := []error{os.WriteFile(filepath.Join(dir, scheduleFile), []byte(story), 0o600)}
-	if w.fleet != nil {
-		var b strings.Builder
-		enc := json.NewEncoder(&b)
-		for node, incarnations := range w.fleet.Traces() {
-			for i, events := range incarnations {
-				for _, e := range events {
-					errs = append(errs, enc.Encode(struct {
-						Process string `json:"process"`
-						trace.Event
-					}{fmt.Sprintf("%s#%d", node, i+1), e}))
-				}
-			}
+// agentEvents are the journals as the history takes them.
+func (w *world) agentEvents() (events []history.AgentEvent) {
+	for agent, entries := range w.journals() {
+		for n, e := range entries {
+			events = append(events, history.AgentEvent{
+				Agent: agent, Lease: e.Lease, Job: e.Job, What: string(e.What), N: int64(n + 1),
+				Generation: int64(e.Generation), Epoch: int64(e.Epoch), Attempt: e.Attempt,
+			})
 		}
-		errs = append(errs, os.WriteFile(filepath.Join(dir, traceFile), []byte(b.String()), 0o600), dump(db, filepath.Join(dir, historyFile)))
 	}
-	if err := errors.Join(errs...); err != nil {
-		w.t.Errorf("the story of the failed run: %v", err)
-	}
-}
-
-// dump writes the recorded history and the leases as JSON lines.
-func dump(db *pgtest.Database, file string) error {
-	ctx := context.Background()
-	c, err := pgx.Connect(ctx, db.Super)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = c.Close(ctx) }()
-	rows, err := c.Query(ctx, `SELECT to_jsonb(h)::text FROM hist h UNION ALL SELECT to_jsonb(l)::text FROM forge.leases l UNION ALL SELECT to_jsonb(j)::text FROM forge.jobs j`)
-	if err != nil {
-		return err
-	}
-	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600)
+	return events
 }
