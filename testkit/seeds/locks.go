@@ -35,6 +35,7 @@ type locks struct {
 
 	mu      sync.Mutex
 	history []taken
+	unknown int // proposals of which it was not told what became
 }
 
 // startLocks acts through one daemon after the other until halt.
@@ -78,7 +79,13 @@ func (l *locks) act(ctx context.Context, engine cluster.Backend) {
 func (l *locks) propose(ctx context.Context, engine cluster.Backend, c fsm.Command) (cluster.Commit, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	return engine.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: c})
+	commit, err := engine.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: c})
+	if cluster.OutcomeUnknown(err) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.unknown++
+	}
+	return commit, err
 }
 
 // taken is what was taken so far.

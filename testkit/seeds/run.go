@@ -62,6 +62,8 @@ type world struct {
 	nemesis  *nemesis
 	side     sync.WaitGroup // what is asked beside the traffic: token races, promotions, the filling of all slots
 
+	firstTerm uint64 // in which somebody led before the first fault
+	lastTerm  uint64 // and after the last
 	strangers int
 	starts    map[string]int // of each node
 	ended     int            // daemons that ended by themselves
@@ -148,6 +150,7 @@ func (w *world) begin(db *pgtest.Database) {
 		w.fleet.StartAgent(fmt.Sprintf("agent-%d", i+1), slots, w.work)
 	}
 	w.fleet.ActiveAbove(fsm.SchedulerLeader, 0, w.fleet.Nodes...)
+	w.firstTerm = w.fleet.Nodes[0].Coordination().View().LeaderEpoch.Term
 	w.traffic = startTraffic(w.ctx, w.schedule.Seed, w.node, w.log)
 	w.locks = startLocks(w.ctx, w.node)
 }

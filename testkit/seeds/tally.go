@@ -1,4 +1,4 @@
-// Counts the faults that really happened, kind by kind.
+// Counts what really happened, kind by kind: the faults, and what they are there to bring about.
 
 package seeds
 
@@ -10,8 +10,21 @@ import (
 	"sync"
 )
 
-// Tally is how often each kind of fault happened: for weather and cuts in
-// packets, for sick logs in writes, for everything else in strokes.
+// What the faults of many seeds must bring about now and then, or the judges have
+// nothing to judge.
+const (
+	Takeover       Kind = "takeover"        // the scheduler's fence was raised again
+	Refusal        Kind = "fenced refusal"  // a guard refused its holder: FENCED
+	UnknownOutcome Kind = "unknown outcome" // a proposal on which its caller had no certain answer
+	Election       Kind = "election"        // a seed at whose end another term had a leader than at its beginning
+)
+
+// Reached lists them.
+func Reached() []Kind { return []Kind{Takeover, Refusal, UnknownOutcome, Election} }
+
+// Tally is how often each kind of fault happened, for weather and cuts in
+// packets, for sick logs in writes, for everything else in strokes; and how often
+// they brought about what they must.
 type Tally struct {
 	mu    sync.Mutex
 	count map[Kind]int
@@ -50,7 +63,7 @@ func (t *Tally) Missing(wanted map[Kind]int) (missing []Kind) {
 func (t *Tally) String() string {
 	var b strings.Builder
 	counts := t.Counts()
-	for _, kind := range Kinds() {
+	for _, kind := range slices.Concat(Kinds(), Reached()) {
 		if n := counts[kind]; n > 0 {
 			fmt.Fprintf(&b, "  %-16s  %d\n", kind, n)
 		}

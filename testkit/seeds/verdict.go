@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -81,6 +82,7 @@ func (w *world) recover() {
 		}
 		return len(at) == 1 && !at[0]
 	})
+	w.lastTerm = w.fleet.Nodes[0].Coordination().View().LeaderEpoch.Term
 	w.t.Logf("seed %d: after the last fault the role was active in %s, all work done in %s; %d daemons ended by themselves",
 		w.schedule.Seed, roles.Round(time.Millisecond), time.Since(healed).Round(time.Millisecond), w.ended)
 }
@@ -153,6 +155,7 @@ func (w *world) judge() {
 		events = slices.Concat(append(incarnations, events)...)
 	}
 	require.NoError(w.t, linear.Grants(linear.Raises(events)))
+	w.reached(events, grants)
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,6 +163,28 @@ func (w *world) judge() {
 	require.Empty(w.t, w.tally.Missing(w.schedule.Drawn()), "faults were drawn and never happened")
 	w.t.Logf("seed %d: %d runs, %d jobs, %d leases started, %d entries compared, %d exclusive operations",
 		w.schedule.Seed, len(w.traffic.runs), w.traffic.jobs, started, compared, taken)
+}
+
+// reached counts what the faults brought about.
+func (w *world) reached(events []trace.Event, grants []linear.Grant) {
+	w.tally.Add(Takeover, -1) // the first is none
+	for _, e := range events {
+		switch {
+		case e.Kind == trace.Fenced && e.Role == fsm.SchedulerLeader:
+			w.tally.Add(Takeover, 1)
+		case e.Kind == trace.CheckRefused && strings.HasPrefix(e.Detail, cluster.ErrFenced.Code+":"):
+			w.tally.Add(Refusal, 1)
+		}
+	}
+	w.tally.Add(UnknownOutcome, w.locks.unknown) // the administrator has stopped
+	for _, g := range grants {
+		if g.Outcome == linear.Unknown {
+			w.tally.Add(UnknownOutcome, 1)
+		}
+	}
+	if w.lastTerm > w.firstTerm {
+		w.tally.Add(Election, 1)
+	}
 }
 
 func (w *world) judgeHistory(ctx context.Context, c *pgx.Conn, tens int) {
