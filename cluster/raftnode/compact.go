@@ -17,6 +17,8 @@ import (
 type SnapshotPolicy struct {
 	Entries uint64 // log entries since the last snapshot; default 1024
 	Bytes   uint64 // bytes of log entries since the last snapshot; default 2 MiB
+	// Trailing entries stay behind a snapshot, so that a follower that lags a little needs none; default 1024.
+	Trailing uint64
 }
 
 func (p SnapshotPolicy) withDefaults() SnapshotPolicy {
@@ -25,6 +27,9 @@ func (p SnapshotPolicy) withDefaults() SnapshotPolicy {
 	}
 	if p.Bytes == 0 {
 		p.Bytes = snapshotBytes
+	}
+	if p.Trailing == 0 {
+		p.Trailing = trailingLogs
 	}
 	return p
 }

@@ -59,8 +59,10 @@ type Config struct {
 	Exit func(code int, reason string)
 	// Early lets this voter campaign before its timers end when its leader's process is gone; nil: never.
 	Early *early.Outside
-	// WrapLog lets a harness stand between engine and disk; nil in production.
-	WrapLog func(Log) Log
+	// WrapLog, WrapStable and WrapSnapshots let a harness stand between engine and disk; nil in production.
+	WrapLog       func(Log) Log
+	WrapStable    func(Stable) Stable // term and vote
+	WrapSnapshots func(Snapshots) Snapshots
 	// Applied lets a harness compare replicas: it is told the state's hash after
 	// every entry and every restored snapshot, on the library's apply goroutine;
 	// nil in production.
@@ -69,8 +71,12 @@ type Config struct {
 	beforeApply func() // holds the state machine up in a test; nil otherwise
 }
 
-// Log is the library's log store, named here so that harnesses need not import the library.
-type Log = raft.LogStore
+// The library's stores, named here so that harnesses need not import the library.
+type (
+	Log       = raft.LogStore
+	Stable    = raft.StableStore
+	Snapshots = raft.SnapshotStore
+)
 
 // Exit codes of Config.Exit, as in sysexits.
 const (
@@ -112,7 +118,7 @@ func (c *Config) library(notify chan<- bool) *raft.Config {
 	lib.CommitTimeout = c.Timers.CommitTimeout
 	lib.SnapshotThreshold = c.Snapshots.Entries
 	lib.SnapshotInterval = snapshotInterval
-	lib.TrailingLogs = trailingLogs
+	lib.TrailingLogs = c.Snapshots.Trailing
 	lib.NotifyCh = notify
 	lib.Logger = newLogBridge(c.Logger)
 	lib.NoLegacyTelemetry = true

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 )
 
 // logStore passes on to a raft.LogStore. Bolt's panics become errors, because a
@@ -30,6 +31,7 @@ type logStore struct {
 	wrote func([]*raft.Log)
 
 	logWrite, stableWrite timer
+	otherWrites           several // deletions, snapshots
 }
 
 func (s *logStore) StoreLog(entry *raft.Log) error { return s.StoreLogs([]*raft.Log{entry}) }
@@ -87,6 +89,7 @@ func (s *logStore) GetLog(index uint64, entry *raft.Log) error {
 }
 
 func (s *logStore) DeleteRange(low, high uint64) error {
+	defer s.otherWrites.start(s.now())()
 	return s.write(func() error { return s.LogStore.DeleteRange(low, high) })
 }
 
@@ -103,6 +106,7 @@ type stableStore struct {
 	high *highWater
 	log  *logStore
 	stop context.Context
+	once bool // a failed write is an answer: nothing was promised yet
 }
 
 const stableRetry = 100 * time.Millisecond
@@ -111,7 +115,15 @@ func (s stableStore) Set(key, value []byte) error {
 	return s.persist(func() error { return s.StableStore.Set(key, value) })
 }
 
+// SetUint64 writes what is not there already. The library begins by writing the
+// term that it has read, when nobody watches the disk yet and who opens the store waits.
 func (s stableStore) SetUint64(key []byte, value uint64) error {
+	if was, err := s.GetUint64(key); was == value && (err == nil || errors.Is(err, raftboltdb.ErrKeyNotFound)) {
+		if string(key) == keyCurrentTerm {
+			_ = s.high.raiseTerm(value) // a crash may have kept the mark below; markLoop writes it again
+		}
+		return nil
+	}
 	return s.persist(func() error {
 		if err := s.StableStore.SetUint64(key, value); err != nil {
 			return err
@@ -127,8 +139,9 @@ func (s stableStore) persist(write func() error) error {
 	s.log.stableWrite.start(s.log.now())
 	defer s.log.stableWrite.stop()
 	for {
-		if s.log.write(write) == nil {
-			return nil
+		err := s.log.write(write)
+		if err == nil || s.once {
+			return err
 		}
 		select {
 		case <-time.After(stableRetry):

@@ -97,11 +97,18 @@ func (n *Node) start() error {
 		return err
 	}
 	stable := stableStore{StableStore: n.store.stable, high: n.store.high, log: n.log, stop: n.stop}
-	snapshots := n.store.snapshots
-	snapshots.completed = func(index uint64, c raft.Configuration) {
+	if n.cfg.WrapStable != nil {
+		stable.StableStore = n.cfg.WrapStable(stable.StableStore)
+	}
+	n.store.snapshots.completed = func(index uint64, c raft.Configuration) {
 		n.volume.reset()
 		n.machine.StoreConfiguration(index, c)
 	}
+	var snapshots raft.SnapshotStore = n.store.snapshots
+	if n.cfg.WrapSnapshots != nil {
+		snapshots = n.cfg.WrapSnapshots(snapshots)
+	}
+	snapshots = watchedSnapshots{snapshots, n.log}
 
 	// The library blocks on this channel, so it is read before the library starts.
 	transitions := make(chan bool, 16)
@@ -109,7 +116,9 @@ func (n *Node) start() error {
 	lib := n.cfg.library(transitions)
 	if n.cfg.Bootstrap {
 		founders := raft.Configuration{Servers: []raft.Server{{ID: lib.LocalID, Address: serverAddress(n.cfg.Self.Node)}}}
-		if err := raft.BootstrapCluster(lib, cached, stable, snapshots, n.cfg.Transport, founders); err != nil {
+		founding := stable
+		founding.once = true
+		if err := raft.BootstrapCluster(lib, cached, founding, snapshots, n.cfg.Transport, founders); err != nil {
 			return cluster.ErrStoreFailed.Wrap(err, "bootstrap")
 		}
 	}

@@ -21,7 +21,7 @@ import (
 // What a daemon is configured with by default is what the engine does by itself.
 func TestDefaultsAreThoseOfTheConfiguration(t *testing.T) {
 	c := config.Default().Cluster
-	require.Equal(t, SnapshotPolicy{}.withDefaults(), SnapshotPolicy{Entries: uint64(c.Snapshots.Entries), Bytes: uint64(c.Snapshots.Bytes)})
+	require.Equal(t, SnapshotPolicy{}.withDefaults(), SnapshotPolicy{Entries: uint64(c.Snapshots.Entries), Bytes: uint64(c.Snapshots.Bytes), Trailing: trailingLogs})
 	heartbeat, election, lease := c.Timers.Scaled()
 	timers := DefaultTimers()
 	require.Equal(t, timers, Timers{HeartbeatTimeout: heartbeat, ElectionTimeout: election, LeaderLeaseTimeout: lease, CommitTimeout: timers.CommitTimeout})

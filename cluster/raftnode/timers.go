@@ -45,7 +45,7 @@ const (
 	snapshotBytes    = 2 << 20
 	snapshotInterval = 2 * time.Second
 	snapshotPeriod   = 2 * time.Minute
-	// trailingLogs stay behind a snapshot so that a follower that lags a little needs none.
+	// trailingLogs is the default of SnapshotPolicy.Trailing.
 	trailingLogs = 1024
 	// snapshotsKept on disk; start falls back to an older one that is whole.
 	snapshotsKept = 3

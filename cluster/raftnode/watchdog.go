@@ -14,7 +14,7 @@ import (
 // their own, so without it a leader whose disk or state machine hangs would be
 // followed for ever while nothing it is asked for ever happens.
 //
-//	a write hangs                 → stop for good: nothing here can be relied on
+//	a write hangs                 → stop for good: nothing here can be relied on (snapshots and deletions of entries are writes)
 //	an apply hangs, not leading   → give coordination up; the log still counts
 //	an apply hangs, leading       → the same, and leadLoop hands leadership over
 //	… and still leads after three election timeouts → stop for good
@@ -26,7 +26,8 @@ func (n *Node) watch() {
 	interval := max(n.cfg.StallLimit/20, time.Millisecond)
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	entry, vote, apply := stall{timer: &n.log.logWrite}, stall{timer: &n.log.stableWrite}, stall{timer: &n.machine.busy}
+	entry, vote, other := stall{timer: &n.log.logWrite}, stall{timer: &n.log.stableWrite}, stall{timer: &n.log.otherWrites.timer}
+	apply := stall{timer: &n.machine.busy}
 	handover := stall{timer: &n.handover}
 	var leads time.Time // since when it leads with a hung state machine
 	for {
@@ -36,8 +37,8 @@ func (n *Node) watch() {
 		case <-tick.C:
 		}
 		now := n.cfg.Now()
-		if d := max(entry.look(now, 2*interval), vote.look(now, 2*interval)); d > n.cfg.StallLimit {
-			n.end(ExitStorage, ErrStoreStalled.Wrap(nil, "a log write has been outstanding for %s", d.Round(time.Millisecond)))
+		if d := max(entry.look(now, 2*interval), vote.look(now, 2*interval), other.look(now, 2*interval)); d > n.cfg.StallLimit {
+			n.end(ExitStorage, ErrStoreStalled.Wrap(nil, "a write has been outstanding for %s", d.Round(time.Millisecond)))
 			return
 		}
 		if d := n.handoverStuck(&handover, now, 2*interval); d > n.handoverLimit() {

@@ -51,6 +51,9 @@ func (s *Store) pool(ctx context.Context, kind, dsn string, size, idle int, admi
 		cfg.ConnConfig.ConnectTimeout = beginTimeout
 		cfg.ConnConfig.DialFunc = (&net.Dialer{Timeout: connectTimeout}).DialContext
 	}
+	if s.cfg.Dial != nil {
+		cfg.ConnConfig.DialFunc = s.cfg.Dial
+	}
 	settings := map[string]string{
 		"application_name":                    strings.Join(strings.Fields("forgeyard "+s.cfg.Name+" "+kind), " "),
 		"statement_timeout":                   milliseconds(statementTimeout),

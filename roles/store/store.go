@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -38,11 +39,16 @@ type Config struct {
 	Logger *slog.Logger     // nil = discard
 	Now    func() time.Time // nil = time.Now; must carry the monotonic clock
 
+	Dial Dial // reaches the server; nil = a dialler with a bound of its own
+
 	// Observe is told of each fenced operation once, when its outcome is known,
 	// before the operation returns: it counts and traces, must not block, and is
 	// called concurrently. ctx is the caller's. nil = nobody.
 	Observe func(ctx context.Context, op Operation)
 }
+
+// Dial opens a connection to a server, as net.Dialer.DialContext does.
+type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // reservedConns serve raising, asserting and probing alone, so that no amount
 // of other work can keep a role from its fence: one for each of the four roles

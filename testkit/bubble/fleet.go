@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/cluster"
+	"github.com/forgeyard/forgeyard/cluster/config"
 	"github.com/forgeyard/forgeyard/cluster/health"
 	"github.com/forgeyard/forgeyard/cluster/membership"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/daemon"
@@ -36,6 +37,8 @@ type Options struct {
 	Size int       // daemons
 	Seed uint64    // of the network's draws
 	Log  io.Writer // where the daemons log; nil: the test's output
+	// Config changes the configuration of every incarnation; may be nil.
+	Config func(cfg *config.Config)
 	// Outside changes what a new incarnation uses of the outside; may be nil.
 	Outside func(n *Node, out *daemon.Outside)
 	// Ended is told the directory of all daemons and agents when they have ended

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/netip"
 	"sync/atomic"
@@ -40,6 +41,7 @@ type Node struct {
 	id      *pki.Identity
 	api     atomic.Pointer[pipeListener] // of the current incarnation
 	engine  atomic.Pointer[cluster.Backend]
+	line    *line // of the current incarnation, or of the last one
 	daemon  *daemon.Daemon
 	exited  chan string
 	ending  chan error        // how the last incarnation ended; nil when that was asked for
@@ -64,7 +66,11 @@ func (n *Node) Start(start daemon.Start) error {
 	}
 	db := n.fleet.Database
 	cfg.Postgres = config.Postgres{Owner: config.InlineDSN(db.Owner), App: config.InlineDSN(db.App), Direct: config.InlineDSN(db.Direct)}
-	api := newPipeListener()
+	if n.fleet.opts.Config != nil {
+		n.fleet.opts.Config(&cfg)
+	}
+	n.line = newLine()
+	api := newPipeListener(n.line)
 	n.api.Store(api)
 	n.Trace, n.exited = &trace.Recorder{}, make(chan string, 8)
 	n.traces = append(n.traces, n.Trace)
@@ -76,6 +82,8 @@ func (n *Node) Start(start daemon.Start) error {
 		Tracer: n.Trace, Logger: slog.New(slog.NewTextHandler(n.fleet.opts.Log, &slog.HandlerOptions{Level: slog.LevelInfo})).With("on", n.Name),
 		Now: time.Now, Exit: func(_ int, reason string) { n.exit(reason) },
 		Actors: actors.Config{AllowCrash: true}, Polling: true,
+		Postgres: n.line.dial,
+		Probe:    func(to string) (net.Conn, error) { return n.fleet.Net.DialAs(n.cluster.String(), to), nil },
 	}
 	if n.fleet.opts.Outside != nil {
 		n.fleet.opts.Outside(n, &out)
@@ -140,7 +148,9 @@ func (n *Node) Leave() {
 }
 
 // Kill ends the daemon without its leave-taking: from now on nobody hears from
-// it, so it hands nothing over. What it meets while it ends nobody is told.
+// it, neither daemons and agents nor PostgreSQL and clients, so it hands nothing
+// over and commits nothing more. What it meets while it ends nobody is told. What
+// it has written to its disk stays written, synced or not.
 func (n *Node) Kill() {
 	if n.daemon == nil {
 		return
@@ -148,6 +158,7 @@ func (n *Node) Kill() {
 	for _, socket := range n.sockets() {
 		n.fleet.Net.Unplug(socket)
 	}
+	n.line.cut()
 	n.killed = true
 	n.Leave()
 }

@@ -11,13 +11,14 @@ import (
 
 // pipeListener hands out one end of a net.Pipe per dial.
 type pipeListener struct {
+	line  *line
 	conns chan net.Conn
 	once  sync.Once
 	done  chan struct{}
 }
 
-func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
+func newPipeListener(l *line) *pipeListener {
+	return &pipeListener{line: l, conns: make(chan net.Conn), done: make(chan struct{})}
 }
 
 func (l *pipeListener) Accept() (net.Conn, error) {
@@ -38,14 +39,20 @@ func (l *pipeListener) Addr() net.Addr { return pipeAddr{} }
 
 func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
+	theirs, err := l.line.take(theirs)
+	if err != nil {
+		return nil, err
+	}
 	select {
 	case l.conns <- theirs:
 		return ours, nil
 	case <-l.done:
-		return nil, net.ErrClosed
+		err = net.ErrClosed
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		err = ctx.Err()
 	}
+	_ = theirs.Close()
+	return nil, err
 }
 
 // client talks HTTP through the listener, one connection per request.

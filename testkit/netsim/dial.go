@@ -27,6 +27,24 @@ func (n *Network) Dial(from, to string) net.Conn {
 	return &dialled{packetConn: n.Listen(from).(*packetConn), to: parse(to)}
 }
 
+// firstFurther is the lowest port of a further socket, as the first of those that a kernel chooses itself.
+const firstFurther = 49152
+
+// DialAs is Dial for the process that listens at an address: whatever cuts that
+// address off, delays it or unplugs it does so to this socket as well.
+func (n *Network) DialAs(process, to string) net.Conn {
+	of := parse(process)
+	n.mu.Lock()
+	var at netip.AddrPort
+	for taken := true; taken; _, taken = n.behind[at] {
+		at = netip.AddrPortFrom(of.Addr(), firstFurther+n.further%(1<<16-firstFurther))
+		n.further++
+	}
+	n.behind[at] = of
+	n.mu.Unlock()
+	return n.Dial(at.String(), to)
+}
+
 // LoseRefusals makes every refusal vanish, as a filter of ICMP does.
 func (n *Network) LoseRefusals(lose bool) {
 	n.mu.Lock()
@@ -52,15 +70,19 @@ func (n *Network) Reject(addr string, reject bool) {
 func (n *Network) refuses(from, to netip.AddrPort) (refused, heard bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.stopped(link{from, to}) {
+	l := n.cable(link{from, to})
+	if n.cuts[l] || n.off[l.from] {
 		return false, false
 	}
-	refused = n.conns[to] == nil || n.rejected[to]
-	if refused {
-		n.stats.Refused++
+	if n.conns[to] != nil && !n.off[l.to] && !n.rejected[to] {
+		return false, false
 	}
-	return refused, refused && !n.loseRefusals
+	n.stats.Refused++
+	return true, !n.loseRefusals && !n.cuts[link{l.to, l.from}] && !n.loses() && !n.loses()
 }
+
+// loses draws whether the weather loses a packet; the caller holds mu.
+func (n *Network) loses() bool { return n.bad.Loss > 0 && n.rnd.Float64() < n.bad.Loss }
 
 // RemoteAddr is the address that the socket talks to.
 func (c *dialled) RemoteAddr() net.Addr { return net.UDPAddrFromAddrPort(c.to) }

@@ -31,7 +31,9 @@ type Network struct {
 	spent map[link]int // packets that a cut of this direction has stopped
 
 	loseRefusals bool
-	rejected     map[netip.AddrPort]bool // connected sockets are refused there
+	rejected     map[netip.AddrPort]bool           // connected sockets are refused there
+	behind       map[netip.AddrPort]netip.AddrPort // further sockets of a process, and the one whose links are theirs
+	further      uint16                            // how many there were
 }
 
 // bufferTime is how much a direction with a rate holds back before it drops, as routers do.
@@ -75,7 +77,7 @@ func New(seed uint64) *Network {
 		lags:  map[netip.AddrPort]time.Duration{},
 		busy:  map[link]time.Time{},
 
-		rejected: map[netip.AddrPort]bool{},
+		rejected: map[netip.AddrPort]bool{}, behind: map[netip.AddrPort]netip.AddrPort{},
 	}
 }
 
@@ -134,7 +136,8 @@ func (n *Network) HealAll() {
 }
 
 // Unplug stops all packets from and to an address, whoever the other side is,
-// until Plug: like a process that is gone, it takes its leave of nobody.
+// until Plug: like a process that is gone, it takes its leave of nobody, and what
+// connected sockets send there is refused.
 func (n *Network) Unplug(addr string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -219,10 +222,10 @@ func (n *Network) send(from, to netip.AddrPort, payload []byte) {
 	// Drawn for every packet, so that a cut does not shift the later draws.
 	lost := n.rnd.Float64() < n.bad.Loss
 	delay := n.min + n.upTo(n.max-n.min)
-	slow := n.upTo(n.bad.Slow) + n.lags[from] + n.lags[to]
+	l := n.cable(link{from, to})
+	slow := n.upTo(n.bad.Slow) + n.lags[l.from] + n.lags[l.to]
 	held, hold := n.rnd.Float64() < n.bad.Reorder, n.upTo(n.bad.HoldBack)
 	twice, again := n.rnd.Float64() < n.bad.Duplicate, n.upTo(2*n.max)
-	l := link{from, to}
 	switch {
 	case n.stopped(l):
 		n.stats.Lost++
@@ -248,9 +251,9 @@ func (n *Network) send(from, to netip.AddrPort, payload []byte) {
 		slow += hold
 	}
 	p := packet{from: from, held: held, due: time.Now().Add(leaves + delay + slow), payload: append([]byte(nil), payload...)}
-	if n.deliver(l, p) && twice {
+	if n.deliver(to, p) && twice {
 		p.held, p.due = false, p.due.Add(again)
-		if n.deliver(l, p) {
+		if n.deliver(to, p) {
 			n.stats.Duplicated++
 		}
 	}
@@ -262,15 +265,26 @@ func (n *Network) upTo(d time.Duration) time.Duration {
 }
 
 // deliver puts a packet into its receiver's queue; the caller holds mu.
-func (n *Network) deliver(l link, p packet) bool {
+func (n *Network) deliver(to netip.AddrPort, p packet) bool {
 	n.seq++
 	p.seq = n.seq
-	if !n.conns[l.to].push(p) {
+	if !n.conns[to].push(p) {
 		n.stats.Lost++
 		return false
 	}
 	n.stats.Delivered++
 	return true
+}
+
+// cable is the link that carries the packets of two sockets; the caller holds mu.
+func (n *Network) cable(l link) link {
+	if of, ok := n.behind[l.from]; ok {
+		l.from = of
+	}
+	if of, ok := n.behind[l.to]; ok {
+		l.to = of
+	}
+	return l
 }
 
 // stopped reports whether packets of this direction go nowhere; the caller holds mu.
@@ -295,7 +309,7 @@ func (n *Network) Stopped(from, to string) int {
 func (n *Network) arrive(p *packet, to netip.AddrPort) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l := link{p.from, to}
+	l := n.cable(link{p.from, to})
 	if n.stopped(l) {
 		n.stop(l)
 		return false
@@ -312,6 +326,7 @@ func (n *Network) leave(c *packetConn) {
 	defer n.mu.Unlock()
 	if n.conns[c.at] == c {
 		delete(n.conns, c.at)
+		delete(n.behind, c.at)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestChaosSeeds(t *testing.T) {
 	}
 	t.Logf("%d seeds from %d; what happened:\n%s", done, first, total)
 	record(t, done, total)
-	for _, kind := range slices.Concat(Kinds(), Reached()) {
+	for _, kind := range slices.Concat(Kinds(), Effects()) {
 		require.NotZero(t, total.Counts()[kind], "%s never happened: give it more minutes", kind)
 	}
 }
@@ -66,7 +66,7 @@ func record(t *testing.T, done int, total *Tally) {
 		counts = append(counts, run)
 	}
 	add("a seed", done, goal)
-	for _, kind := range slices.Concat(Kinds(), Reached()) {
+	for _, kind := range slices.Concat(Kinds(), Effects()) {
 		add(string(kind), total.Counts()[kind], 1)
 	}
 	require.NoError(t, counts.Append(file))

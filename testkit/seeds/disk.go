@@ -1,4 +1,4 @@
-// A log store that is slow, fails or hangs: it stands between a daemon's Raft engine and its disk.
+// A disk that is slow, fails or hangs: it stands between a daemon's Raft engine and its log, term and vote, and snapshots.
 
 package seeds
 
@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/forgeyard/forgeyard/cluster/raftnode"
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/daemon"
 )
 
 // stopping is longer than a daemon takes to stop, whatever hangs.
@@ -18,7 +19,7 @@ const stopping = 15 * time.Second
 
 var errDisk = errors.New("the disk fails, as was ordered")
 
-// disk is what the log store of one place in the fleet suffers from, through all incarnations.
+// disk is what the stores of one place in the fleet suffer from, through all incarnations.
 type disk struct {
 	mu   sync.Mutex
 	rnd  *rand.Rand
@@ -34,21 +35,88 @@ func newDisk(seed uint64, place int) *disk {
 	return &disk{rnd: rand.New(rand.NewPCG(seed, uint64(place)))}
 }
 
-// wrap is daemon.Outside.WrapLog.
-func (d *disk) wrap(log raftnode.Log) raftnode.Log { return &sickLog{Log: log, disk: d} }
+// below is daemon.Outside.Disk.
+func (d *disk) below() daemon.Disk {
+	return daemon.Disk{
+		Log:       func(log raftnode.Log) raftnode.Log { return sickLog{log, d} },
+		Stable:    func(stable raftnode.Stable) raftnode.Stable { return sickStable{stable, d} },
+		Snapshots: func(snapshots raftnode.Snapshots) raftnode.Snapshots { return sickSnapshots{snapshots, d} },
+	}
+}
 
 type sickLog struct {
 	raftnode.Log
 	disk *disk
 }
 
-func (l *sickLog) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{entry}) }
+func (l sickLog) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.Log{entry}) }
 
-func (l *sickLog) StoreLogs(entries []*raft.Log) error {
+func (l sickLog) StoreLogs(entries []*raft.Log) error {
 	if err := l.disk.write(); err != nil {
 		return err
 	}
 	return l.Log.StoreLogs(entries)
+}
+
+func (l sickLog) DeleteRange(low, high uint64) error {
+	if err := l.disk.write(); err != nil {
+		return err
+	}
+	return l.Log.DeleteRange(low, high)
+}
+
+// sickStable keeps term and vote.
+type sickStable struct {
+	raftnode.Stable
+	disk *disk
+}
+
+func (s sickStable) Set(key, value []byte) error {
+	if err := s.disk.write(); err != nil {
+		return err
+	}
+	return s.Stable.Set(key, value)
+}
+
+func (s sickStable) SetUint64(key []byte, value uint64) error {
+	if err := s.disk.write(); err != nil {
+		return err
+	}
+	return s.Stable.SetUint64(key, value)
+}
+
+type sickSnapshots struct {
+	raftnode.Snapshots
+	disk *disk
+}
+
+func (s sickSnapshots) Create(version raft.SnapshotVersion, index, term uint64, conf raft.Configuration, confIndex uint64, t raft.Transport) (raft.SnapshotSink, error) {
+	if err := s.disk.write(); err != nil {
+		return nil, err
+	}
+	sink, err := s.Snapshots.Create(version, index, term, conf, confIndex, t)
+	if err != nil {
+		return nil, err
+	}
+	return &sickSink{SnapshotSink: sink, disk: s.disk}, nil
+}
+
+type sickSink struct {
+	raft.SnapshotSink
+	disk   *disk
+	closed bool
+}
+
+// Close completes the snapshot, or leaves nothing of it; a second time it does nothing.
+func (s *sickSink) Close() error {
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	if err := s.disk.write(); err != nil {
+		return errors.Join(err, s.Cancel())
+	}
+	return s.SnapshotSink.Close()
 }
 
 // write takes as long as the disk's state demands, and fails when that demands it.

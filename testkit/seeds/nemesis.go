@@ -135,7 +135,9 @@ func (n *nemesis) strike(s Step) {
 	n.w.note("stroke: %s", s)
 	switch s.Kind {
 	case Cut, CutOneWay, Isolate, CutAgent:
-		n.sever(s)
+		n.sever(s, n.victim(s))
+	case Transfer, CutTransfer:
+		n.handOver(s)
 	case Stop, Kill, LoseDisk:
 		n.takeDown(s)
 	case KillAgent:
@@ -169,9 +171,9 @@ func (n *nemesis) victim(s Step) *bubble.Node {
 	return nil
 }
 
-// sever cuts links until the stroke's time is over.
-func (n *nemesis) sever(s Step) {
-	nodes, one := n.w.fleet.Nodes, n.victim(s)
+// sever cuts links of a daemon until the stroke's time is over.
+func (n *nemesis) sever(s Step, one *bubble.Node) {
+	nodes := n.w.fleet.Nodes
 	if one == nil {
 		return
 	}
@@ -186,7 +188,7 @@ func (n *nemesis) sever(s Step) {
 		if s.Pick%2 == 0 {
 			c.links = map[[2]string]int{{other.Address(), one.Address()}: 0}
 		}
-	case Isolate:
+	case Isolate, CutTransfer:
 		for _, peer := range nodes {
 			if peer != one {
 				both(one.Address(), peer.Address())

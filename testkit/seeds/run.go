@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/forgeyard/forgeyard/cluster/config"
 	"github.com/forgeyard/forgeyard/cluster/health"
 	"github.com/forgeyard/forgeyard/cluster/membership"
 	"github.com/forgeyard/forgeyard/cluster/raftnode"
@@ -38,6 +39,11 @@ const (
 	agents   = 2
 	slots    = 4
 	leaseTTL = 15 * time.Second // so that an agent that is cut off loses what it had
+
+	// Log entries from one snapshot to the next, and those that stay behind it:
+	// who was away for some seconds, or is new, is sent a snapshot.
+	compactAfter = 24
+	compactKeeps = 8
 )
 
 // world is one fleet under one schedule.
@@ -93,6 +99,7 @@ func Run(t *testing.T, s Schedule, total *Tally) {
 			for kind, n := range w.tally.Counts() {
 				total.Add(kind, n)
 			}
+			t.Logf("seed %d: %s", s.Seed, w.tally.effects())
 			w.keep(db)
 		})
 		w.begin(db)
@@ -142,7 +149,9 @@ func (w *world) begin(db *pgtest.Database) {
 	w.super, err = pgx.Connect(context.Background(), db.Super)
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { require.NoError(w.t, w.super.Close(context.Background())) })
-	w.fleet = bubble.NewWith(w.t, db, bubble.Options{Size: daemons, Seed: w.schedule.Seed, Log: w.file, Outside: w.outside, Ended: w.keepFiles})
+	w.fleet = bubble.NewWith(w.t, db, bubble.Options{
+		Size: daemons, Seed: w.schedule.Seed, Log: w.file, Config: compactOften, Outside: w.outside, Ended: w.keepFiles,
+	})
 	for _, n := range w.fleet.Nodes {
 		w.places[n.Place()].Store(n)
 	}
@@ -155,13 +164,18 @@ func (w *world) begin(db *pgtest.Database) {
 	w.locks = startLocks(w.ctx, w.node)
 }
 
+// compactOften makes snapshots as often as some seconds of traffic allow.
+func compactOften(cfg *config.Config) { cfg.Cluster.Snapshots.Entries = compactAfter }
+
 // outside puts the harness between a new incarnation and the world.
 func (w *world) outside(n *bubble.Node, out *daemon.Outside) {
 	w.starts[n.Name]++
 	process := w.process(n)
 	out.Applied = func(index uint64, hash [32]byte) { w.replicas.heard(process, index, hash) }
-	out.WrapLog = w.disks[n.Place()].wrap
+	out.Disk = w.disks[n.Place()].below()
+	out.Trailing = compactKeeps
 	out.Watch = w.grants.Watch
+	out.Logger = slog.New(overheard{out.Logger.Handler(), &listener{tally: w.tally}})
 	out.Scheduler.LeaseTTL = leaseTTL
 }
 

@@ -41,6 +41,8 @@ const (
 	CrashActor  Kind = "actor killed"
 	TokenRace   Kind = "token raced for"
 	TokenExpiry Kind = "token expired"
+	Transfer    Kind = "hand-over"
+	CutTransfer Kind = "hand-over cut"
 )
 
 // Leader as Step.Who means whoever leads at that time.
@@ -89,6 +91,8 @@ func strokes() []stroke {
 		{CrashActor, 8, 0, 0},
 		{TokenRace, 1, 0, 0},
 		{TokenExpiry, 1, 0, 0},
+		{Transfer, 4, 0, 0},
+		{CutTransfer, 4, time.Second, 6 * time.Second},
 	}
 }
 

@@ -10,21 +10,8 @@ import (
 	"sync"
 )
 
-// What the faults of many seeds must bring about now and then, or the judges have
-// nothing to judge.
-const (
-	Takeover       Kind = "takeover"        // the scheduler's fence was raised again
-	Refusal        Kind = "fenced refusal"  // a guard refused its holder: FENCED
-	UnknownOutcome Kind = "unknown outcome" // a proposal on which its caller had no certain answer
-	Election       Kind = "election"        // a seed at whose end another term had a leader than at its beginning
-)
-
-// Reached lists them.
-func Reached() []Kind { return []Kind{Takeover, Refusal, UnknownOutcome, Election} }
-
-// Tally is how often each kind of fault happened, for weather and cuts in
-// packets, for sick logs in writes, for everything else in strokes; and how often
-// they brought about what they must.
+// Tally is how often each kind of fault happened, and each effect came about: for weather and cuts in
+// packets, for sick logs in writes, for everything else in strokes.
 type Tally struct {
 	mu    sync.Mutex
 	count map[Kind]int
@@ -63,9 +50,9 @@ func (t *Tally) Missing(wanted map[Kind]int) (missing []Kind) {
 func (t *Tally) String() string {
 	var b strings.Builder
 	counts := t.Counts()
-	for _, kind := range slices.Concat(Kinds(), Reached()) {
+	for _, kind := range slices.Concat(Kinds(), Effects()) {
 		if n := counts[kind]; n > 0 {
-			fmt.Fprintf(&b, "  %-16s  %d\n", kind, n)
+			fmt.Fprintf(&b, "  %-20s  %d\n", kind, n)
 		}
 	}
 	return b.String()

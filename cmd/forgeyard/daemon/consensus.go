@@ -112,9 +112,11 @@ func (d *Daemon) openNode() (*raftnode.Node, error) {
 	node, err := raftnode.Open(raftnode.Config{
 		Self: d.self, Member: d.member(), Dir: filepath.Join(d.cfg.DataDir, "raft"), IdentityDir: d.cfg.IdentityDir(),
 		Transport: carrier, Control: d.endpoint, Timers: timers, Bootstrap: d.start.Bootstrap, ClusterName: d.cfg.Cluster.Name,
-		Snapshots: raftnode.SnapshotPolicy{Entries: uint64(d.cfg.Cluster.Snapshots.Entries), Bytes: uint64(d.cfg.Cluster.Snapshots.Bytes)},
-		Logger:    d.log, Now: d.out.Now, Exit: d.out.Exit, WrapLog: d.out.WrapLog, Applied: d.out.Applied,
-		Early: d.early(),
+		Snapshots: raftnode.SnapshotPolicy{
+			Entries: uint64(d.cfg.Cluster.Snapshots.Entries), Bytes: uint64(d.cfg.Cluster.Snapshots.Bytes), Trailing: d.out.Trailing,
+		},
+		Logger: d.log, Now: d.out.Now, Exit: d.out.Exit, Applied: d.out.Applied, Early: d.early(),
+		WrapLog: d.out.Disk.Log, WrapStable: d.out.Disk.Stable, WrapSnapshots: d.out.Disk.Snapshots,
 	})
 	if err != nil {
 		return nil, errors.Join(err, carrier.Close())

@@ -47,12 +47,21 @@ type Outside struct {
 	Exit    func(code int, reason string)
 	Version server.Version
 
-	WrapLog   func(raftnode.Log) raftnode.Log       // between the Raft engine and its disk; nil in production
+	Postgres  store.Dial                            // reaches PostgreSQL; nil in production
+	Disk      Disk                                  // between the Raft engine and its disk; empty in production
+	Trailing  uint64                                // log entries that stay behind a snapshot; 0 in production: the engine's own number
 	Applied   func(index uint64, hash [32]byte)     // hears the coordination state's hash after every entry; nil but for harnesses
 	Watch     func(cluster.Backend) cluster.Backend // between the engine and who uses it; nil in production
 	Scheduler scheduler.Config                      // durations; Store, Dispatched and Logger are filled in
 	Actors    actors.Config                         // budget, back-off and AllowCrash; the rest is filled in
 	Polling   bool                                  // hear other daemons by polling alone: a session that listens would stop virtual time
+}
+
+// Disk stands between the Raft engine and its disk, where a harness makes writes slow, fail or hang. Nil fields change nothing.
+type Disk struct {
+	Log       func(raftnode.Log) raftnode.Log
+	Stable    func(raftnode.Stable) raftnode.Stable // term and vote
+	Snapshots func(raftnode.Snapshots) raftnode.Snapshots
 }
 
 // Start says how a daemon becomes a member when it is none yet.

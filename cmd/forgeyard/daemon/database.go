@@ -35,7 +35,7 @@ func (d *Daemon) openDatabase(ctx context.Context) error {
 	d.store, err = store.Open(ctx, store.Config{
 		Owner: dsn[0], App: dsn[1], Direct: dsn[2],
 		Cluster: d.self.Cluster, Name: d.self.Name, Logger: d.log, Now: d.out.Now, Observe: d.figures.fenced,
-		Warm: scheduler.Statements(),
+		Warm: scheduler.Statements(), Dial: d.out.Postgres,
 	})
 	if err != nil {
 		return err
