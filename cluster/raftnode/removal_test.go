@@ -122,3 +122,43 @@ func TestElectionStabilityRemovedNodeUnsettlesNobody(t *testing.T) {
 		require.NotEqual(t, raft.Leader, away.node.raft.State())
 	})
 }
+
+// TestChangeUnderWayIsNoFact: who asks for a change that another caller has just
+// begun is told of success when it is committed, and not because it is in the log:
+// it goes when the leader does.
+func TestChangeUnderWayIsNoFact(t *testing.T) {
+	for name, ask := range map[string]func(ctx context.Context, leader *member, next, other fsm.NodeID) error{
+		"add a learner": func(ctx context.Context, l *member, next, _ fsm.NodeID) error { return l.node.AddNonvoter(ctx, next) },
+		"give the vote": func(ctx context.Context, l *member, _, other fsm.NodeID) error { return l.node.AddVoter(ctx, other) },
+		"remove a learner": func(ctx context.Context, l *member, _, other fsm.NodeID) error {
+			return l.node.RemoveServer(ctx, other)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 2, func(t *testing.T, f *fleet) {
+				leader, other, next := f.leader(), f.add(), f.add()
+				other.start()
+				f.admit(leader, other)
+				if name == "give the vote" {
+					f.propose(leader.node, fsm.PromoteVoter{ExpectedConfig: leader.node.View().Config, Node: other.id})
+				}
+				next.start()
+				f.propose(leader.node, fsm.AddLearner{ExpectedConfig: leader.node.View().Config, Member: next.describe(next.cfg.Self.Incarnation)})
+				leader.connect(false)
+				var callers sync.WaitGroup
+				for range 2 {
+					callers.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+						defer cancel()
+						if ask(ctx, leader, next.id, other.id) == nil {
+							t.Error("it was told that a change is made which is lost")
+						}
+					})
+					<-time.After(10 * time.Millisecond)
+				}
+				callers.Wait()
+				leader.close()
+			})
+		})
+	}
+}

@@ -57,8 +57,8 @@ func suffrageOf(c raft.Configuration) (s Suffrage) {
 // LastIndex is the index of the newest entry in this node's log.
 func (n *Node) LastIndex() uint64 { return n.raft.LastIndex() }
 
-// AddNonvoter lets an admitted member receive the log. Leader only; a node that
-// takes part already is left alone. MembershipConflict when the configuration
+// AddNonvoter lets an admitted member receive the log. Leader only; of a node that
+// takes part already it is known, when this returns, that it does for good. MembershipConflict when the configuration
 // moves under the change or is not yet known.
 func (n *Node) AddNonvoter(ctx context.Context, node fsm.NodeID) error {
 	m, member := n.machine.current().Member(node)
@@ -66,7 +66,7 @@ func (n *Node) AddNonvoter(ctx context.Context, node fsm.NodeID) error {
 		return ErrConfigurationMoved.Wrap(nil, "node %s is not admitted to consensus", node)
 	}
 	if n.Suffrage().Contains(node) {
-		return nil
+		return n.underWay(ctx, func(s Suffrage) bool { return s.Contains(node) })
 	}
 	return n.change(ctx, fsm.NodeID{}, func(prev uint64, wait time.Duration) raft.IndexFuture {
 		return n.raft.AddNonvoter(serverID(node), serverAddress(node), prev, wait)
@@ -83,7 +83,7 @@ func (n *Node) AddVoter(ctx context.Context, node fsm.NodeID) error {
 	s := n.Suffrage()
 	switch {
 	case slices.Contains(s.Voters, node):
-		return nil
+		return n.underWay(ctx, func(s Suffrage) bool { return slices.Contains(s.Voters, node) })
 	case !slices.Contains(s.Nonvoters, node):
 		return ErrConfigurationMoved.Wrap(nil, "node %s does not receive the log", node)
 	}
@@ -93,15 +93,16 @@ func (n *Node) AddVoter(ctx context.Context, node fsm.NodeID) error {
 }
 
 // RemoveServer takes a node's part in consensus away, whether it answers or not:
-// expulsion follows suffrage, so its member entry goes afterwards. Leader only; a
-// node that takes no part is left alone, and this node cannot remove itself.
+// expulsion follows suffrage, so its member entry goes afterwards. Leader only; of
+// a node that takes no part it is known, when this returns, that it does not for
+// good. This node cannot remove itself.
 // MembershipConflict when a voter that stays has not stored the previous change.
 func (n *Node) RemoveServer(ctx context.Context, node fsm.NodeID) error {
 	if node == n.cfg.Self.Node {
 		return ErrConfigurationMoved.Wrap(nil, "node %s leads; another one has to remove it", node)
 	}
 	if !n.Suffrage().Contains(node) {
-		return nil
+		return n.underWay(ctx, func(s Suffrage) bool { return !s.Contains(node) })
 	}
 	return n.change(ctx, node, func(prev uint64, wait time.Duration) raft.IndexFuture {
 		return n.raft.RemoveServer(serverID(node), prev, wait)
@@ -133,6 +134,35 @@ func (n *Node) change(ctx context.Context, leaving fsm.NodeID, request func(prev
 		return ErrConfigurationMoved.Wrap(err, "")
 	}
 	return appendError(err)
+}
+
+// underWay waits until a change that this node's log has already is committed,
+// and stored by the voters: another caller may just have asked for it, and it may
+// yet be lost with this leader.
+func (n *Node) underWay(ctx context.Context, done func(committed Suffrage) bool) error {
+	if err := n.usable(); err != nil {
+		return err
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	poll := time.NewTicker(settlePoll)
+	defer poll.Stop()
+	for {
+		if _, leads := n.Leadership(); !leads {
+			return cluster.ErrNotLeader
+		}
+		if done(n.CommittedSuffrage()) {
+			n.awaitSettled(ctx)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return cluster.ErrTimeout.Wrap(ctx.Err(), "the change is in the log and not committed yet")
+		case <-n.stop.Done():
+			return cluster.ErrEngineClosed
+		case <-poll.C:
+		}
+	}
 }
 
 // awaitSettled waits until every voter has stored the change that was just

@@ -109,7 +109,7 @@ func TestRaiseEndsAPausedHolder(t *testing.T) {
 	require.Less(t, time.Since(start), 5*200*time.Millisecond)
 	err = tx.Commit(t.Context())
 	require.Error(t, err)
-	require.Equal(t, Unknown, Classify(err), "%v", err)
+	require.Contains(t, []Outcome{Unknown, NotApplied}, Classify(err), "whether the server closed the session before the commit was sent: %v", err)
 	require.Zero(t, one[int](t, db, "SELECT count(*) FROM work"))
 }
 
