@@ -16,7 +16,8 @@ CREATE TABLE forge.agents (
     first_seen timestamptz NOT NULL DEFAULT coordination.clock(),
     last_seen  timestamptz NOT NULL DEFAULT coordination.clock(),
     drain_requested_at timestamptz,                  -- nothing new is leased to it
-    unaccepted         smallint NOT NULL DEFAULT 0,  -- leases in a row that it never accepted
+    unaccepted         smallint NOT NULL DEFAULT 0,  -- rounds of leases in a row that it never accepted
+    doubted_at         timestamptz,                  -- when the last such round was counted: leases from before are of it, too
     quarantined_at     timestamptz,                  -- nothing is leased to it until an operator clears this
     quarantine_reason  text NOT NULL DEFAULT '',
     closing            boolean NOT NULL DEFAULT false, -- the process is stopping: nothing new until its next hello

@@ -40,9 +40,11 @@ func advance(b *pgx.Batch, longer time.Duration, lost *time.Duration) {
 // of whose dependents it holds, comes in a later round with its lease: upkeep
 // waits for nobody. The orders of these leases are voided after it.
 //
-// An agent that is heard of and yet let leases expire without having accepted
-// one has a dead work loop: the third time in a row, counted in rounds and not
-// in leases, it is quarantined. An acceptance starts the count again.
+// An agent that was heard of after leases were offered to it, and yet let them
+// expire without having accepted one, has a dead work loop: the third time in a
+// row it is quarantined. Rounds are counted, not leases: what was offered before
+// the last round was counted belongs to it, however its leases end. An acceptance
+// starts the count again.
 const expireSQL = `
 WITH moment AS MATERIALIZED (SELECT coordination.clock() AS now), over AS MATERIALIZED (
   SELECT l.id, l.job_id, l.agent_id, l.reason, l.accepted_at IS NULL AS unaccepted, l.cancel_requested_at IS NOT NULL AS cancelled
@@ -57,7 +59,7 @@ WITH moment AS MATERIALIZED (SELECT coordination.clock() AS now), over AS MATERI
   UPDATE forge.leases l SET state = 'expired', ended_at = moment.now,
          reason = CASE WHEN over.reason = '' THEN 'agent ' || over.agent_id || ' did not extend it in time' ELSE over.reason END
     FROM over JOIN cause ON cause.lease = over.id JOIN free ON free.id = cause.id, moment WHERE l.id = over.id
-  RETURNING l.id, l.agent_id, l.reason, over.unaccepted AND NOT over.cancelled AS ignored), ended AS (
+  RETURNING l.id, l.agent_id, l.leased_at, l.reason, over.unaccepted AND NOT over.cancelled AS ignored), ended AS (
   UPDATE forge.jobs j SET state = c.state,
          reason = CASE WHEN c.state = 'queued' THEN ''
                        WHEN c.state = 'cancelled' THEN CASE j.reason WHEN '' THEN 'cancelled' ELSE j.reason END || ': ' || lapsed.reason
@@ -69,8 +71,9 @@ WITH moment AS MATERIALIZED (SELECT coordination.clock() AS now), over AS MATERI
   SELECT a.id FROM forge.agents a, moment
    WHERE a.id IN (SELECT agent_id FROM lapsed WHERE ignored)
      AND a.link IS NOT NULL AND a.last_seen > moment.now - $2::interval
+     AND EXISTS (SELECT FROM lapsed o WHERE o.agent_id = a.id AND o.ignored AND o.leased_at < a.last_seen AND (a.doubted_at IS NULL OR o.leased_at > a.doubted_at))
    ORDER BY a.id FOR NO KEY UPDATE OF a SKIP LOCKED), counted AS (
-  UPDATE forge.agents a SET unaccepted = least(a.unaccepted + 1, 1000),
+  UPDATE forge.agents a SET unaccepted = least(a.unaccepted + 1, 1000), doubted_at = moment.now,
          quarantined_at = CASE WHEN a.unaccepted + 1 >= $3::int THEN coalesce(a.quarantined_at, moment.now) ELSE a.quarantined_at END,
          quarantine_reason = CASE WHEN a.unaccepted + 1 >= $3::int AND a.quarantined_at IS NULL
            THEN 'it accepted none of the last ' || (a.unaccepted + 1) || ' leases offered to it before they expired' ELSE a.quarantine_reason END

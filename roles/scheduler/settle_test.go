@@ -177,6 +177,7 @@ func TestQuarantine(t *testing.T) {
 	p.exec(`UPDATE forge.jobs SET attempt_limit = 10, labels = CASE WHEN name < 'e' THEN '{x}'::text[] ELSE '{y}' END`)
 	round := func() (made int) {
 		made = p.batch(g)
+		p.exec(`UPDATE forge.agents SET last_seen = coordination.clock()`)
 		p.exec(`UPDATE forge.agents SET link = NULL, node = NULL WHERE id = 'gone'`)
 		p.exec(`UPDATE forge.leases SET expires_at = coordination.clock() - interval '1 ms' WHERE state = 'active'`)
 		p.expireNow(g)
@@ -200,4 +201,33 @@ func TestQuarantine(t *testing.T) {
 	p.exec(`UPDATE forge.agents SET drain_requested_at = coordination.clock() WHERE id = 'gone'`)
 	require.Equal(t, 2, p.batch(g), "released; the other one drains")
 	require.Equal(t, []string{"dead loop"}, all[string](p, `SELECT DISTINCT agent_id FROM forge.leases WHERE state = 'active'`))
+}
+
+// TestOneOutageIsOneRound: leases that were offered while an agent could not be
+// reached are one round, however many rounds of expiry end them; and where the
+// agent was not heard of since, they are none, though its link is still recorded.
+func TestOneOutageIsOneRound(t *testing.T) {
+	p := newPlane(t, Config{Tick: time.Hour})
+	g := p.lead()
+	p.agent("a", 4)
+	for i := range 4 {
+		p.job(run(1), string(rune('a'+i)), "default")
+	}
+	require.Equal(t, 4, p.batch(g))
+	end := func() {
+		p.exec(`UPDATE forge.leases SET expires_at = coordination.clock() - interval '1 ms' WHERE id = (SELECT id FROM forge.leases WHERE state = 'active' ORDER BY id LIMIT 1)`)
+		p.expireNow(g)
+	}
+	end()
+	require.Zero(t, one[int](p, `SELECT unaccepted FROM forge.agents`), "it was not heard of")
+	p.exec(`UPDATE forge.agents SET last_seen = coordination.clock()`)
+	for range 3 {
+		end()
+	}
+	require.Zero(t, one[int](p, `SELECT count(*) FROM forge.leases WHERE state = 'active'`))
+	require.Equal(t, 1, one[int](p, `SELECT unaccepted FROM forge.agents`))
+	require.Equal(t, 1, p.batch(g), "it must prove itself")
+	p.exec(`UPDATE forge.agents SET last_seen = coordination.clock()`)
+	end()
+	require.Equal(t, 2, one[int](p, `SELECT unaccepted FROM forge.agents`), "the next round counts")
 }
