@@ -19,6 +19,7 @@ type Recorder struct {
 	mu    sync.Mutex
 	ops   []Grant
 	asked map[fsm.RequestID]*asked
+	lives map[fsm.NodeID]fsm.IncarnationID // of each node the newest that is watched
 }
 
 // asked is a request: all attempts of it are one operation (or one for each role).
@@ -36,8 +37,35 @@ func (r *Recorder) Grants() []Grant {
 
 // Watch returns the engine with its proposals about roles and its linearizable
 // reads recorded. A process that is replaced is recorded as Vacate for every
-// role, and a member that is removed as Remove.
-func (r *Recorder) Watch(b cluster.Backend) cluster.Backend { return watched{b, r} }
+// role, and a member that is removed as Remove. The engine announces a new
+// incarnation by itself, at some time after it was watched, if ever: so a Vacate of
+// the one before begins here, with an unknown outcome.
+func (r *Recorder) Watch(b cluster.Backend) cluster.Backend {
+	self := b.Self()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, known := r.lives[self.Node]
+	if known && before != self.Incarnation {
+		call := now()
+		for _, op := range vacate(self.Node, before, 0) {
+			op.Interval, op.Outcome = Interval{call, Open}, Unknown
+			r.ops = append(r.ops, op)
+		}
+	}
+	if r.lives == nil {
+		r.lives = map[fsm.NodeID]fsm.IncarnationID{}
+	}
+	r.lives[self.Node] = self.Incarnation
+	return watched{b, r}
+}
+
+// vacate is what the end of a process does to its grants.
+func vacate(n fsm.NodeID, inc fsm.IncarnationID, g fsm.Generation) (ops []Grant) {
+	for _, role := range fsm.Roles() {
+		ops = append(ops, Grant{Kind: Vacate, Role: role, Generation: g, Owner: Process(n, inc)})
+	}
+	return ops
+}
 
 type watched struct {
 	cluster.Backend
@@ -128,11 +156,6 @@ func (r *Recorder) answered(request *asked, commit cluster.Commit, err error) {
 
 // operations are what a command does to grants.
 func operations(c fsm.Command, g fsm.Generation) (ops []Grant) {
-	vacate := func(n fsm.NodeID, inc fsm.IncarnationID) {
-		for _, role := range fsm.Roles() {
-			ops = append(ops, Grant{Kind: Vacate, Role: role, Generation: g, Owner: Process(n, inc)})
-		}
-	}
 	switch c := c.(type) {
 	case fsm.AssignRole:
 		ops = append(ops, Grant{Kind: Assign, Role: c.Role, Generation: g, Expected: c.ExpectedEpoch, Owner: Process(c.Owner, c.Incarnation)})
@@ -144,7 +167,7 @@ func operations(c fsm.Command, g fsm.Generation) (ops []Grant) {
 		ops = append(ops, Grant{Kind: Release, Role: c.Role, Generation: g, Epoch: c.ExpectedEpoch, Owner: Process(c.Node, c.Incarnation)})
 	case fsm.UpdateMember:
 		if !c.Incarnation.IsZero() && c.Incarnation != c.ExpectedIncarnation {
-			vacate(c.Node, c.ExpectedIncarnation)
+			ops = vacate(c.Node, c.ExpectedIncarnation, g)
 		}
 	case fsm.RemoveMember:
 		for _, role := range fsm.Roles() {

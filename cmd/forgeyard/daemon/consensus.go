@@ -91,7 +91,7 @@ func (d *Daemon) openRaft(ctx context.Context) (err error) {
 	d.directory.Bind(func() fsm.View { return node.View().View })
 	d.admission.Bind(node, d.endpoint)
 	d.members = membership.Start(membership.Config{
-		Engine: proposer{node, d.backend}, Control: d.endpoint, Tokens: d.store.Tokens(), Audit: d.store.Audit(),
+		Engine: node, Control: d.endpoint, Tokens: d.store.Tokens(), Audit: d.store.Audit(),
 		Protocol: protocol, Logger: d.log, Now: d.out.Now,
 	})
 	d.onStop(func(context.Context) error { d.members.Close(); return nil })
@@ -99,17 +99,6 @@ func (d *Daemon) openRaft(ctx context.Context) (err error) {
 		d.join(joiner, node)
 	}
 	return nil
-}
-
-// proposer is the engine whose proposals go where all others of this daemon are counted and heard.
-type proposer struct {
-	*raftnode.Node
-	backend cluster.Backend
-}
-
-// Propose implements membership.Engine.
-func (p proposer) Propose(ctx context.Context, c fsm.Proposal) (cluster.Commit, error) {
-	return p.backend.Propose(ctx, c)
 }
 
 // openNode starts the Raft engine.
