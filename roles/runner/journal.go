@@ -100,8 +100,9 @@ type journal struct {
 // entry or else its Start entry.
 //
 // Once it has more than limit entries (0: the default), and where an earlier build
-// wrote some without a checksum, closed leases are put aside. They need no memory: a closed lease has ended in the database, so it is
-// not offered again, and a stale offer of one is answered but never granted.
+// wrote some without a checksum, closed leases are put aside. They need no memory:
+// a closed lease has ended in the database, so it is not offered again, and a stale
+// offer of one is answered but never granted.
 func openJournal(dir string, limit int) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("agent directory: %w", err)
