@@ -128,6 +128,12 @@ func (r *Recorder) called(p fsm.Proposal, g fsm.Generation) *asked {
 		}
 	}
 	request.attempts++
+	for i := range request.n {
+		// An attempt that was refused was the only one till now; this one may be committed all the same.
+		if op := &r.ops[request.first+i]; op.Outcome == Refused {
+			op.Outcome, op.Return = Unknown, Open
+		}
+	}
 	return request
 }
 
