@@ -42,7 +42,7 @@ func StopPostgres(t testing.TB, w *World, away time.Duration) {
 	t.Logf("%s without PostgreSQL: %d grants, %d moves", away, grants, moves)
 	require.LessOrEqual(t, moves, windows(away), "the role wandered")
 
-	require.NoError(t, w.StartPostgres(ctx))
+	w.restorePostgres(t)
 	_, after := w.owner(t, before)
 	require.Greater(t, after, before)
 	w.moreLeases(t, 20)
@@ -57,7 +57,7 @@ func StopIdlePostgres(t testing.TB, w *World) {
 		func(*fleet.Node) { require.NoError(t, w.Fleet.StopPostgres(ctx)) },
 		func(*fleet.Node) { require.NoError(t, w.StartPostgres(ctx)) })
 	within(t, 10*time.Second, b.at, b.ended.Mono, b.owner.Name+" gave the role up")
-	require.NoError(t, w.StartPostgres(ctx))
+	w.restorePostgres(t)
 	_, after := w.owner(t, b.epoch)
 	require.Greater(t, after, b.epoch)
 	w.ended(t, w.submitSpec(t, fleet.ShellRun("after", 4, "true")), runner.RunSucceeded)
@@ -100,6 +100,19 @@ func (w *World) healPostgres(t testing.TB) {
 	for _, n := range w.Nodes() {
 		n.Proxy().Heal()
 	}
+	w.reachesPostgres(t)
+}
+
+// restorePostgres starts the server again and waits until each daemon says that it
+// reaches it: one that does not know yet takes no submission, and says so.
+func (w *World) restorePostgres(t testing.TB) {
+	t.Helper()
+	require.NoError(t, w.StartPostgres(bounded(t)))
+	w.reachesPostgres(t)
+}
+
+func (w *World) reachesPostgres(t testing.TB) {
+	t.Helper()
 	for _, n := range w.Nodes() {
 		_, err := n.WaitStatus(bounded(t), "PostgreSQL reachable again", func(s health.ClusterStatus) bool {
 			pg := memberOf(s, n.ID).PGWritable

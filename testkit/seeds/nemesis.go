@@ -188,7 +188,7 @@ func (n *nemesis) sever(s Step, one *bubble.Node) {
 		if s.Pick%2 == 0 {
 			c.links = map[[2]string]int{{other.Address(), one.Address()}: 0}
 		}
-	case Isolate, CutTransfer:
+	case Isolate:
 		for _, peer := range nodes {
 			if peer != one {
 				both(one.Address(), peer.Address())

@@ -185,8 +185,8 @@ func (w *world) process(n *bubble.Node) string { return fmt.Sprintf("%s#%d", n.N
 // node is the daemon in a place, whatever its state; numbers go round.
 func (w *world) node(i int) *bubble.Node { return w.places[i%daemons].Load() }
 
-// suffer is the first phase: everything that the schedule holds, and once more
-// each kind of stroke that hit nothing.
+// suffer is the first phase: everything that the schedule holds, and up to twice
+// more each kind of stroke that hit nothing.
 func (w *world) suffer() {
 	before := w.fleet.Net.Stats()
 	w.fleet.Net.SetWeather(w.schedule.Weather)
@@ -212,6 +212,9 @@ func (w *world) again(kind Kind) {
 	i := slices.IndexFunc(w.schedule.Steps, func(s Step) bool { return s.Kind == kind })
 	step := w.schedule.Steps[i]
 	step.At, step.Who = 0, Leader
+	if kind == CutTransfer {
+		step.Pick = uint64(atOnce) // what it drew was too late
+	}
 	w.nemesis.run([]Step{step}, step.Lasts+time.Second)
 	w.nemesis.end()
 }

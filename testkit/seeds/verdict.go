@@ -177,14 +177,21 @@ func (w *world) reached(events []trace.Event, grants []linear.Grant) {
 		}
 	}
 	w.tally.Add(UnknownOutcome, w.locks.unknown) // the administrator has stopped
-	for _, g := range grants {
-		if g.Outcome == linear.Unknown {
-			w.tally.Add(UnknownOutcome, 1)
-		}
-	}
+	w.tally.Add(UnknownOutcome, unanswered(grants))
 	if w.lastTerm > w.firstTerm {
 		w.tally.Add(Election, 1)
 	}
+}
+
+// unanswered counts the proposals of which no caller learned what they became. That a
+// process was replaced is nobody's proposal: its end is recorded without an answer.
+func unanswered(grants []linear.Grant) (n int) {
+	for _, g := range grants {
+		if g.Outcome == linear.Unknown && g.Kind != linear.Vacate {
+			n++
+		}
+	}
+	return n
 }
 
 func (w *world) judgeHistory(ctx context.Context, c *pgx.Conn, tens int) {
