@@ -244,6 +244,28 @@ func TestAskedAsADiskBeginsToHang(t *testing.T) {
 	}
 }
 
+// A node that was closed while its disk hung lets go of its files when the disk is
+// back: its next process opens them.
+func TestClosedWhileItsDiskHungLetsGo(t *testing.T) {
+	withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, l *ledger) {
+		leader := f.leader()
+		disks[leader.id].delay.Store(int64(2 * closeBound))
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := leader.node.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.SetMaintenance{State: fsm.ReadOnly}})
+		require.True(t, cluster.OutcomeUnknown(err), "%v", err)
+		disks[leader.id].heal()
+		leader.connect(false)
+		require.ErrorIs(t, leader.node.Close(), ErrStoreStalled)
+		leader.node, leader.raft = nil, nil
+		<-time.After(2 * closeBound)
+		disks[leader.id] = &badDisk{}
+		leader.start(disks[leader.id].below, l.watch)
+		require.NotZero(t, f.work(time.Second))
+		l.equal(f)
+	}, func(c *Config) { c.StallLimit = time.Hour })
+}
+
 // An error of the disk is the end of this process: what was to be written may be
 // there or not, and a second try could be answered with a success that is none.
 func TestFailedWriteEnds(t *testing.T) {

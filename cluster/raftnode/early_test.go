@@ -14,7 +14,7 @@ import (
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
 
-// early bounds the time from a crash to the next leader's barrier: the oldest
+// earlyBound bounds the time from a crash to the next leader's barrier: the oldest
 // append, the rule's silence, its questions, one election.
 const earlyBound = 350 * time.Millisecond
 

@@ -58,8 +58,8 @@ func suffrageOf(c raft.Configuration) (s Suffrage) {
 func (n *Node) LastIndex() uint64 { return n.raft.LastIndex() }
 
 // AddNonvoter lets an admitted member receive the log. Leader only; of a node that
-// takes part already it is known, when this returns, that it does for good. MembershipConflict when the configuration
-// moves under the change or is not yet known.
+// takes part already it is known, when this returns, that it does for good.
+// MembershipConflict when the configuration moves under the change or is not yet known.
 func (n *Node) AddNonvoter(ctx context.Context, node fsm.NodeID) error {
 	m, member := n.machine.current().Member(node)
 	if !member || m.Role == fsm.Observer {

@@ -78,7 +78,11 @@ func traces(t *testing.T, binary string) (found []string) {
 func TestVerdict(t *testing.T) {
 	const m = mutant.NoBarrier
 	const reached = acts + string(m) + "\n"
-	const fails = "--- FAIL: TestX (0.00s)\n    x_test.go:9: \n        \tError Trace:\t/a/help_test.go:3\n        \t            \t\t\t\t/a/x_test.go:9\n        \t            \t\t\t\t/usr/asm.s:7\n        \tError:      \tShould be\n        \t            \tfalse\n        \tTest:       \tTestX\n        \tMessages:   \tit leads\n"
+	const fails = "--- FAIL: TestX (0.00s)\n    x_test.go:9: \n" +
+		"        \tError Trace:\t/a/help_test.go:3\n" +
+		"        \t            \t\t\t\t/a/x_test.go:9\n        \t            \t\t\t\t/usr/asm.s:7\n" +
+		"        \tError:      \tShould be\n        \t            \tfalse\n" +
+		"        \tTest:       \tTestX\n        \tMessages:   \tit leads\n"
 	passed := Run{Output: "--- PASS: TestX (0.00s)\nPASS\n"}
 	caught := Trial{passed, Run{Failed: true, Output: reached + fails}}
 	require.NoError(t, caught.verdict(m))

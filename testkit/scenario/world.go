@@ -1,6 +1,6 @@
 // Package scenario holds what is done to a fleet of real processes and what must then be true.
 //
-// testkit/fleettest runs each scenario once, testkit/chaos draws them by seed.
+// testkit/fleettest runs most of them once, testkit/chaos draws all by seed.
 // Every scenario leaves the fleet whole, so that the next one can follow. A time
 // is asserted at Slack times its stated bound only; order is read from the traces.
 //

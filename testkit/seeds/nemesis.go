@@ -263,7 +263,8 @@ func (n *nemesis) killAgent(s Step) {
 	})
 }
 
-// sicken makes a daemon's log store slow, failing or hanging for a time.
+// sicken makes what a daemon stores (log, term and vote, snapshots) slow, failing or
+// hanging for a time.
 func (n *nemesis) sicken(s Step) {
 	node := n.victim(s)
 	if node == nil {

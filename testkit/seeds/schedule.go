@@ -57,7 +57,7 @@ type Step struct {
 	Other int           // the second party of a cut: so many places further on
 	Share float64       // FailingLog: of the writes
 	By    time.Duration // SlowLog: at most so much longer
-	Pick  uint64        // CrashActor: which
+	Pick  uint64        // CrashActor, CutAgent, KillAgent: which; CutOneWay: which way; CutTransfer: how soon
 }
 
 // Schedule is everything that is done to one fleet. It follows from the seed alone.

@@ -33,6 +33,15 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
+// TestStoppedWhileItsLogHangs: a daemon that is told to stop while its log hangs is
+// started again, also when the hang ends in that very instant.
+func TestStoppedWhileItsLogHangs(t *testing.T) {
+	Run(t, Schedule{Seed: 1, Length: 20 * time.Second, Steps: []Step{
+		{At: time.Second, Kind: HungLog, Who: 1, Lasts: 15 * time.Second},
+		{At: 2 * time.Second, Kind: Stop, Who: 1, Lasts: 14 * time.Second},
+	}}, NewTally())
+}
+
 // TestSchedule: a seed gives one schedule, different ones differ, the fixed ones
 // together have every kind, and each kind is drawn often enough in many.
 func TestSchedule(t *testing.T) {

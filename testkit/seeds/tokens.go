@@ -87,7 +87,7 @@ func (w *world) comeTooLate(ctx context.Context, late *bubble.Stranger) {
 	}
 }
 
-// strangers numbers the processes that only ever try to join.
+// stranger is another process that only ever tries to join: a new node, or the one given.
 func (w *world) stranger(id ...*bubble.Stranger) *bubble.Stranger {
 	w.strangers++
 	node := cluster.NewNodeID()

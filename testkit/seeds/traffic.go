@@ -1,4 +1,4 @@
-// Traffic: clients that submit jobs through whichever daemon answers, an executor in process, and an administrator who locks.
+// Traffic: clients that submit jobs through whichever daemon answers, and an executor in process.
 
 package seeds
 
