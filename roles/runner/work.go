@@ -17,15 +17,20 @@ type said struct {
 	message Message
 }
 
+// claim is a lease and who speaks of it. Nothing of a message is noted by its
+// lease alone: any agent can name any lease, and what it says of one that is not
+// its own must not become the answer to the owner, nor keep the owner's from being heard.
+type claim struct{ by, lease string }
+
 // work is one transaction. However many messages it takes, from however many
 // agents, it is a handful of statements: each takes arrays.
 type work struct {
 	ttl     time.Duration
 	batch   []said
 	stale   map[*session]map[string]bool // leases whose work stands still: they are not extended
-	alive   map[string]bool              // leases that a heartbeat has extended
-	granted map[string]bool              // leases that may start
-	settled map[string]bool              // completions and releases: accepted or not
+	alive   map[claim]bool               // leases that a heartbeat of the agent has extended
+	granted map[claim]bool               // leases that may start, by link: of an agent's processes one alone gets them
+	settled map[claim]bool               // completions and releases by agent: accepted or not
 	linked  map[string]bool              // agents whose heartbeat came over their current link
 	freed   bool                         // a slot became free
 	ended   map[Outcome]int              // attempts that ended now
@@ -33,8 +38,8 @@ type work struct {
 
 func newWork(batch []said, ttl time.Duration, now time.Time, still time.Duration) *work {
 	w := &work{
-		ttl: ttl, batch: batch, stale: map[*session]map[string]bool{}, alive: map[string]bool{}, granted: map[string]bool{},
-		settled: map[string]bool{}, linked: map[string]bool{}, ended: map[Outcome]int{},
+		ttl: ttl, batch: batch, stale: map[*session]map[string]bool{}, alive: map[claim]bool{}, granted: map[claim]bool{},
+		settled: map[claim]bool{}, linked: map[string]bool{}, ended: map[Outcome]int{},
 	}
 	for _, s := range batch {
 		if s.message.Beat != nil {
@@ -65,7 +70,7 @@ func (w *work) queue(b *pgx.Batch) {
 	w.queueReleases(b)
 	if len(accepted.ids) > 0 { // they become the agent process's own for a full time before they may start
 		b.Queue(lockOrdersSQL, accepted.ids, accepted.agents)
-		b.Queue(acceptSQL, accepted.ids, accepted.agents, accepted.links, w.ttl).Query(collectSet(w.granted))
+		b.Queue(acceptSQL, accepted.ids, accepted.agents, accepted.links, w.ttl).Query(collectClaims(w.granted))
 	}
 	w.queueAgents(b)
 }
@@ -83,7 +88,7 @@ func (w *work) queueBeats(b *pgx.Batch) {
 	var of leaseArrays
 	var bytes []int64
 	var notes []string
-	latest := map[string]int{} // of two heartbeats in one batch the later one counts
+	latest := map[claim]int{} // of two heartbeats of an agent in one batch the later one counts
 	for _, s := range w.batch {
 		if s.message.Beat == nil {
 			continue
@@ -92,18 +97,19 @@ func (w *work) queueBeats(b *pgx.Batch) {
 			if w.stale[s.from][p.Lease] {
 				continue
 			}
-			i, again := latest[p.Lease]
+			c := claim{s.from.agent, p.Lease}
+			i, again := latest[c]
 			if !again {
 				i = len(of.ids)
-				latest[p.Lease] = i
+				latest[c] = i
 				of.add(p.Lease, s)
 				bytes, notes = append(bytes, 0), append(notes, "")
 			}
-			of.agents[i], bytes[i], notes[i] = s.from.agent, max(bytes[i], p.Bytes), store.Text(p.Note, MaxNote)
+			bytes[i], notes[i] = max(bytes[i], p.Bytes), store.Text(p.Note, MaxNote)
 		}
 	}
 	if len(of.ids) > 0 {
-		b.Queue(beatSQL, of.ids, of.agents, bytes, notes, w.ttl).Query(collectSet(w.alive))
+		b.Queue(beatSQL, of.ids, of.agents, bytes, notes, w.ttl).Query(collectClaims(w.alive))
 	}
 }
 
@@ -113,16 +119,17 @@ func (w *work) queueCompletions(b *pgx.Batch) {
 	var codes []*int
 	var took, logs []int64
 	var tails [][]byte
-	outcomeOf := map[string]Outcome{}
+	outcomeOf := map[claim]Outcome{}
 	for _, s := range w.batch {
 		c := s.message.Complete
 		if c == nil {
 			continue
 		}
-		if _, twice := outcomeOf[c.Lease]; twice {
+		by := claim{s.from.agent, c.Lease}
+		if _, twice := outcomeOf[by]; twice {
 			continue
 		}
-		outcomeOf[c.Lease] = c.Outcome
+		outcomeOf[by] = c.Outcome
 		of.add(c.Lease, s)
 		outcomes, reasons = append(outcomes, string(c.Outcome)), append(reasons, store.Text(c.Reason, MaxReason))
 		codes, took, logs = append(codes, c.ExitCode), append(took, c.Duration.Milliseconds()), append(logs, c.LogBytes)
@@ -133,15 +140,15 @@ func (w *work) queueCompletions(b *pgx.Batch) {
 	}
 	b.Queue(completeSQL, of.ids, of.agents, outcomes, codes, took, tails, reasons, logs).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			var id string
+			var c claim
 			var now bool
-			if err := rows.Scan(&id, &now); err != nil {
+			if err := rows.Scan(&c.by, &c.lease, &now); err != nil {
 				return err
 			}
-			w.settled[id] = true
+			w.settled[c] = true
 			if now {
 				w.freed = true
-				w.ended[outcomeOf[id]]++
+				w.ended[outcomeOf[c]]++
 			}
 		}
 		return rows.Err()
@@ -162,12 +169,12 @@ func (w *work) queueReleases(b *pgx.Batch) {
 	}
 	b.Queue(releaseSQL, of.ids, of.agents, reasons).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
-			var id string
+			var c claim
 			var ok bool
-			if err := rows.Scan(&id, &ok); err != nil {
+			if err := rows.Scan(&c.by, &c.lease, &ok); err != nil {
 				return err
 			}
-			w.settled[id] = ok
+			w.settled[c] = ok
 			w.freed = w.freed || ok
 		}
 		return rows.Err()
@@ -212,15 +219,15 @@ func (w *work) reply() (replaced []*session) {
 		}
 		switch m := s.message; {
 		case m.Answer != nil && m.Answer.Verdict == Accepted:
-			s.from.post(Message{Start: &Start{Lease: m.Answer.Lease, Granted: w.granted[m.Answer.Lease]}})
+			s.from.post(Message{Start: &Start{Lease: m.Answer.Lease, Granted: w.granted[claim{s.from.id, m.Answer.Lease}]}})
 		case m.Complete != nil:
-			s.from.post(Message{Completed: &Completed{Lease: m.Complete.Lease, Accepted: w.settled[m.Complete.Lease]}})
+			s.from.post(Message{Completed: &Completed{Lease: m.Complete.Lease, Accepted: w.settled[claim{s.from.agent, m.Complete.Lease}]}})
 		case m.Release != nil:
-			s.from.post(Message{Completed: &Completed{Lease: m.Release.Lease, Accepted: w.settled[m.Release.Lease]}})
+			s.from.post(Message{Completed: &Completed{Lease: m.Release.Lease, Accepted: w.settled[claim{s.from.agent, m.Release.Lease}]}})
 		case m.Beat != nil:
 			pulse := &Pulse{Seq: m.Beat.Seq}
 			for _, p := range m.Beat.Leases {
-				if w.alive[p.Lease] {
+				if w.alive[claim{s.from.agent, p.Lease}] {
 					pulse.Alive = append(pulse.Alive, p.Lease)
 				}
 			}
@@ -242,6 +249,20 @@ func collectSet(into map[string]bool) func(pgx.Rows) error {
 				return err
 			}
 			into[id] = true
+		}
+		return rows.Err()
+	}
+}
+
+// collectClaims adds the first two columns of every row to a set.
+func collectClaims(into map[claim]bool) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			var c claim
+			if err := rows.Scan(&c.by, &c.lease); err != nil {
+				return err
+			}
+			into[c] = true
 		}
 		return rows.Err()
 	}

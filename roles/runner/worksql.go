@@ -19,7 +19,7 @@ UPDATE forge.leases l SET heartbeat_at = coordination.clock(), progress = greate
        expires_at = greatest(l.expires_at, coordination.clock() + $5::interval)
   FROM unnest($1::text[]::uuid[], $2::text[], $3::bigint[], $4::text[]) AS m(id, agent, bytes, note)
  WHERE l.id = m.id AND l.agent_id = m.agent AND l.state IS NOT DISTINCT FROM 'active'
-RETURNING l.id::text`
+RETURNING l.agent_id, l.id::text`
 
 // A lease is accepted by one process of its agent and by no other, not even in
 // the moment in which the agent's link moves and both processes hold the order.
@@ -27,16 +27,16 @@ RETURNING l.id::text`
 // unless it was accepted before, for it may run, and its agent is told.
 const acceptSQL = `
 WITH m AS MATERIALIZED (
-  SELECT m.id, m.agent, a.session
+  SELECT m.id, m.agent, m.link, a.session
     FROM unnest($1::text[]::uuid[], $2::text[], $3::text[]) AS m(id, agent, link) JOIN forge.agents a ON a.id = m.agent AND a.link = m.link), mine AS (
   UPDATE forge.leases l SET session = m.session, accepted_at = coalesce(l.accepted_at, coordination.clock()), heartbeat_at = coordination.clock(),
          expires_at = CASE WHEN l.cancel_requested_at IS NULL THEN greatest(l.expires_at, coordination.clock() + $4::interval)
                            WHEN l.accepted_at IS NULL THEN least(l.expires_at, coordination.clock()) ELSE l.expires_at END
     FROM m WHERE l.id = m.id AND l.agent_id = m.agent AND l.state IS NOT DISTINCT FROM 'active' AND (l.session IS NULL OR l.session = m.session)
-  RETURNING l.id, l.cancel_requested_at IS NULL AS granted), sent AS (
+  RETURNING l.id, m.link, l.cancel_requested_at IS NULL AS granted), sent AS (
   UPDATE forge.dispatch d SET state = 'delivered', delivered_at = coordination.clock()
     FROM mine WHERE d.lease_id = mine.id AND d.state IS NOT DISTINCT FROM 'open')
-SELECT id::text FROM mine WHERE granted`
+SELECT link, id::text FROM mine WHERE granted`
 
 // againSQL tells whether a failed attempt of job j, which ended as e, is
 // repeated: after 1 s, and twice as long each further time, up to 60 s.
@@ -57,7 +57,7 @@ WITH m AS MATERIALIZED (
   UPDATE forge.leases l SET state = 'done', ended_at = coordination.clock(), outcome = m.outcome, exit_code = m.code, duration_ms = m.took,
          output_tail = m.tail, reason = m.reason, note = '', log_final = l.log_final OR l.log_bytes >= m.log
     FROM m WHERE l.id = m.id AND l.agent_id = m.agent AND l.state IS NOT DISTINCT FROM 'active'
-  RETURNING l.id, l.job_id, l.outcome, l.reason), j AS (
+  RETURNING l.agent_id, l.id, l.job_id, l.outcome, l.reason), j AS (
   UPDATE forge.jobs j
      SET state = CASE WHEN e.outcome = 'succeeded' THEN 'succeeded' WHEN ` + againSQL + ` THEN 'backoff'
                       WHEN e.outcome = 'cancelled' OR j.cancel_requested_at IS NOT NULL THEN 'cancelled' ELSE 'failed' END,
@@ -74,7 +74,7 @@ WITH m AS MATERIALIZED (
   SELECT d.id FROM forge.jobs d WHERE d.id IN (SELECT id FROM hit) AND d.state IS NOT DISTINCT FROM 'blocked' ORDER BY d.id FOR NO KEY UPDATE), needs AS (
   UPDATE forge.jobs d SET unmet = CASE WHEN d.unmet < 0 OR NOT hit.ok THEN -1 ELSE d.unmet - hit.n END
     FROM hit JOIN held USING (id) WHERE d.id = hit.id AND d.state IS NOT DISTINCT FROM 'blocked')
-SELECT id::text, true FROM e UNION ALL SELECT id::text, false FROM m WHERE was = 'done'`
+SELECT agent_id, id::text, true FROM e UNION ALL SELECT agent, id::text, false FROM m WHERE was = 'done'`
 
 // A release gives a lease up at once by ending its time; the fenced expiry loop
 // does the rest. The tick may add time to it, which only delays that. It is an
@@ -86,7 +86,7 @@ WITH m AS MATERIALIZED (
   UPDATE forge.leases l SET expires_at = least(l.expires_at, coordination.clock()), reason = m.reason, note = '',
          accepted_at = coalesce(l.accepted_at, coordination.clock()), heartbeat_at = coordination.clock()
     FROM m WHERE l.id = m.id AND l.state IS NOT DISTINCT FROM 'active')
-SELECT id::text, was <> 'done' FROM m`
+SELECT agent, id::text, was <> 'done' FROM m`
 
 // Of the agents that sent a heartbeat those come back whose link it is.
 const heardSQL = `
