@@ -21,6 +21,7 @@ type session struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
+	asked   bool // its registration was sent: the database may know the link
 	sent    sentOrders
 	pulse   pulses // of its desk worker
 	drained bool   // what the agent was last told; of Sessions.Run once the session is live

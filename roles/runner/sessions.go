@@ -47,7 +47,7 @@ type Sessions struct {
 
 	mu    sync.Mutex
 	live  map[string]*session // by agent id
-	ended map[string]string   // links by agent id whose end the database does not know yet
+	ended map[string][]string // by agent id: links whose end the database does not know yet, at most maxEnded
 }
 
 // NewSessions makes the daemon's side. Run it, and Serve every link.
@@ -59,7 +59,7 @@ func NewSessions(cfg SessionsConfig) *Sessions {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Sessions{cfg: cfg, log: cfg.Logger, wake: make(chan struct{}, 1), desk: newDesk(), meter: newMeter(), live: map[string]*session{}, ended: map[string]string{}}
+	return &Sessions{cfg: cfg, log: cfg.Logger, wake: make(chan struct{}, 1), desk: newDesk(), meter: newMeter(), live: map[string]*session{}, ended: map[string][]string{}}
 }
 
 // Wake hints that orders for agents of this daemon may be waiting. It never blocks.
@@ -145,7 +145,10 @@ func (s *Sessions) deliver(ctx context.Context) (idle bool, err error) {
 		agents, links = append(agents, id), append(links, l.id)
 		l.sent.unanswered(time.Now().Add(-s.cfg.Timing.Claim), &sent)
 	}
-	ended := maps.Clone(s.ended)
+	ended := make(map[string][]string, len(s.ended))
+	for id, links := range s.ended {
+		ended[id] = slices.Clone(links)
+	}
 	s.mu.Unlock()
 	if len(agents)+len(ended) == 0 {
 		return true, nil
@@ -206,8 +209,10 @@ func (s *Sessions) Serve(ctx context.Context, agent string, link Link) error {
 		return fmt.Errorf("agent %s: link id: %w", agent, err)
 	}
 	l := newSession(s, agent, id.String(), link)
-	defer s.unregister(ctx, l)
 	welcome, err := s.register(helloCtx, l, *m.Hello)
+	if l.asked {
+		defer s.unregister(ctx, l)
+	}
 	if err != nil {
 		return fmt.Errorf("agent %s: register: %w", agent, err)
 	}
@@ -265,25 +270,35 @@ func (s *Sessions) unregister(ctx context.Context, l *session) {
 	if s.live[l.agent] == l {
 		delete(s.live, l.agent)
 	}
-	s.ended[l.agent] = l.id
+	links := s.ended[l.agent]
+	if len(links) == maxEnded {
+		links = slices.Delete(links, 1, 2)
+	}
+	s.ended[l.agent] = append(links, l.id)
 	s.mu.Unlock()
 	// ctx may have ended with the link; its bound does not depend on it.
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer done()
-	if err := s.cfg.Store.Batch(ctx, func(b *pgx.Batch) { queueUnlink(b, l.agent, l.id) }); err != nil {
+	if err := s.cfg.Store.Batch(ctx, func(b *pgx.Batch) { queueUnlink(b, l.agent, []string{l.id}) }); err != nil {
 		s.log.Info("the end of a link could not be recorded yet", "agent", l.agent, "link", l.id, "err", err)
 		s.Wake()
 		return
 	}
-	s.recorded(map[string]string{l.agent: l.id})
+	s.recorded(map[string][]string{l.agent: {l.id}})
 }
 
+// maxEnded bounds the links of one agent whose end is to be told. The first was
+// the agent's when the outage began; the others are of hellos of which nobody
+// heard whether they were recorded, and of these the latest are kept.
+const maxEnded = 8
+
 // recorded forgets ends that the database has been told of.
-func (s *Sessions) recorded(ended map[string]string) {
+func (s *Sessions) recorded(ended map[string][]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for agent, link := range ended {
-		if s.ended[agent] == link {
+	for agent, told := range ended {
+		left := slices.DeleteFunc(s.ended[agent], func(link string) bool { return slices.Contains(told, link) })
+		if s.ended[agent] = left; len(left) == 0 {
 			delete(s.ended, agent)
 		}
 	}

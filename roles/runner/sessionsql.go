@@ -38,6 +38,7 @@ func (s *Sessions) record(ctx context.Context, l *session, h Hello) (Welcome, er
 		}
 	}
 	known, labels := orEmpty(h.Known), orEmpty(h.Labels)
+	l.asked = true
 	err := s.cfg.Store.Batch(ctx, func(b *pgx.Batch) {
 		b.Queue(reopenSQL, l.agent, h.Session, known)
 		b.Queue(keepSQL, l.agent, known).Query(collect(&w.Keep))
@@ -47,8 +48,8 @@ func (s *Sessions) record(ctx context.Context, l *session, h Hello) (Welcome, er
 	return w, err
 }
 
-func queueUnlink(b *pgx.Batch, agent, link string) {
-	b.Queue(`UPDATE forge.agents SET link = NULL, node = NULL WHERE id = $1 AND link = $2`, agent, link)
+func queueUnlink(b *pgx.Batch, agent string, links []string) {
+	b.Queue(`UPDATE forge.agents SET link = NULL, node = NULL WHERE id = $1 AND link = ANY ($2)`, agent, links)
 }
 
 // The epoch is read by the statement that claims the row, by its lock: a row

@@ -33,7 +33,7 @@ func (p *patchy) Batch(ctx context.Context, fill func(*pgx.Batch)) error {
 // TestEndOfALinkIsRecordedLater: an agent that went while its daemon could not reach
 // the database looks linked, and would be leased work. The daemon tells of it as
 // soon as it can, also when no agent is linked to it any more; of an agent that is
-// back it tells nothing.
+// back it tells nothing. A hello that failed meanwhile makes it forget no end.
 func TestEndOfALinkIsRecordedLater(t *testing.T) {
 	p := newPlane(t)
 	db := &patchy{Database: p.store}
@@ -51,6 +51,11 @@ func TestEndOfALinkIsRecordedLater(t *testing.T) {
 	back.stop()
 	require.Eventually(t, func() bool { return db.missed.Load() >= 3 }, soon, time.Millisecond, "both ends were missed, and one was tried again")
 	require.True(t, linked("gone"))
+	hello, err := p.net.Dialer("gone").Dial(t.Context(), "d1") // it is refused, and the agent never comes back
+	require.NoError(t, err)
+	require.NoError(t, hello.Send(t.Context(), runner.Message{Hello: &runner.Hello{Protocol: runner.ProtocolVersion, Session: "next", Slots: 1}}))
+	_, err = hello.Receive(t.Context())
+	require.Error(t, err)
 	p.agent("back", dir, newGate(), "d2")
 
 	db.away.Store(false)
