@@ -3,13 +3,9 @@
 package scheduler
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +15,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/roles/runner/runnertest"
+	"github.com/forgeyard/forgeyard/testkit/journal"
 )
 
 // leading runs the role under the next epoch as the actor system would, until stop or the end of the epoch.
@@ -70,16 +67,13 @@ func (p *plane) starts(dirs []string) map[string]int {
 	p.Helper()
 	n := map[string]int{}
 	for _, dir := range dirs {
-		f, err := os.Open(filepath.Join(dir, runner.StartsFile))
+		entries, err := journal.Read(dir)
 		require.NoError(p, err)
-		for in := bufio.NewScanner(f); in.Scan(); {
-			var e runner.Entry
-			require.NoError(p, json.Unmarshal(in.Bytes(), &e))
+		for _, e := range entries {
 			if e.What == runner.EntryStart {
 				n[fmt.Sprintf("%s/%d", e.Job, e.Attempt)]++
 			}
 		}
-		require.NoError(p, f.Close())
 	}
 	return n
 }

@@ -21,18 +21,16 @@ import (
 
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/testkit/fleet"
+	"github.com/forgeyard/forgeyard/testkit/history"
 )
 
 // Bounds of a client's work.
 const (
-	clientCall   = 5 * time.Second // one request
-	clientPause  = 200 * time.Millisecond
-	fullQueue    = 400 // jobs that wait; more are not submitted meanwhile
-	cancelEvery  = 25  // one run of so many is cancelled
-	sourceEvery  = 4   // one run of so many has a source
-	ackedRun     = "ok"
-	refusedRun   = "rejected"
-	uncertainRun = "unknown"
+	clientCall  = 5 * time.Second // one request
+	clientPause = 200 * time.Millisecond
+	fullQueue   = 400 // jobs that wait; more are not submitted meanwhile
+	cancelEvery = 25  // one run of so many is cancelled
+	sourceEvery = 4   // one run of so many has a source
 )
 
 // client submits the pipelines of one chaos run.
@@ -43,10 +41,10 @@ type client struct {
 	rand   io.Reader // keys
 
 	mu        sync.Mutex
-	outcomes  map[uuid.UUID]string // what each key's client was told in the end
-	runs      map[int]string       // pipeline → its run
-	cancelled []string             // runs
-	repeats   int                  // submissions that had to be sent again
+	outcomes  map[uuid.UUID]history.Outcome // what each key's client was told in the end
+	runs      map[int]string                // pipeline → its run
+	cancelled []string                      // runs
+	repeats   int                           // submissions that had to be sent again
 }
 
 func newClient(t *testing.T, f *fleet.Fleet, seed uint64, source string) *client {
@@ -54,7 +52,7 @@ func newClient(t *testing.T, f *fleet.Fleet, seed uint64, source string) *client
 	for i := range 8 {
 		key[i] = byte(seed >> (8 * i))
 	}
-	return &client{t: t, f: f, source: source, rand: rand.NewChaCha8(key), outcomes: map[uuid.UUID]string{}, runs: map[int]string{}}
+	return &client{t: t, f: f, source: source, rand: rand.NewChaCha8(key), outcomes: map[uuid.UUID]history.Outcome{}, runs: map[int]string{}}
 }
 
 // submitAll spreads the pipelines over a time, and holds back while the queue is
@@ -93,13 +91,13 @@ func (c *client) submit(ctx context.Context, i int) bool {
 	if i%sourceEvery == 0 {
 		source = c.source
 	}
-	c.note(key, uncertainRun)
+	c.note(key, history.Unknown)
 	for try := 0; ctx.Err() == nil; try++ {
 		var run runner.Run
 		status, err := c.call(ctx, i+try, "/v1/runs", key.String(), Pipeline(i, source), &run)
 		switch {
-		case err == nil && status < 300:
-			c.note(key, ackedRun)
+		case err == nil && history.Answered(status) == history.Acknowledged:
+			c.note(key, history.Acknowledged)
 			c.mu.Lock()
 			c.runs[i] = run.ID
 			c.repeats += try
@@ -108,8 +106,8 @@ func (c *client) submit(ctx context.Context, i int) bool {
 				return c.cancel(ctx, run.ID)
 			}
 			return true
-		case err == nil && status >= 400 && status < 500 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout:
-			c.note(key, refusedRun)
+		case err == nil && history.Answered(status) == history.Rejected:
+			c.note(key, history.Rejected)
 			c.t.Errorf("pipeline %d was refused with status %d", i, status)
 			return false
 		}
@@ -133,7 +131,7 @@ func (c *client) cancel(ctx context.Context, run string) bool {
 	return false
 }
 
-func (c *client) note(key uuid.UUID, outcome string) {
+func (c *client) note(key uuid.UUID, outcome history.Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.outcomes[key] = outcome

@@ -3,10 +3,7 @@
 package fleet
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/forgeyard/forgeyard/roles/runner"
+	"github.com/forgeyard/forgeyard/testkit/journal"
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
 
@@ -108,9 +106,6 @@ func (a *Agent) Resume() error { return a.process().Signal(syscall.SIGCONT) }
 // LogFile is where the agent's output goes.
 func (a *Agent) LogFile() string { return filepath.Join(a.dir, "agent.log") }
 
-// StartsFile is the agent's own record of what it started and finished.
-func (a *Agent) StartsFile() string { return filepath.Join(a.dir, "data", "starts.jsonl") }
-
 func (f *Fleet) startAgents(context.Context) error {
 	for i := range f.opts.Agents {
 		a, err := f.newAgent(i)
@@ -139,29 +134,6 @@ func (f *Fleet) eachDoor(agent string, do func(a, b string)) {
 	}
 }
 
-// Journal is the agent's own record of everything it started and finished, oldest first.
-// It must not be written to meanwhile: stop or pause the agent, or know that nothing runs.
-func (a *Agent) Journal() (entries []runner.Entry, err error) {
-	for _, name := range []string{runner.OldStartsFile, runner.StartsFile} {
-		file := filepath.Join(filepath.Dir(a.StartsFile()), name)
-		in, err := os.Open(file)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // it was never given anything, or not enough to put something aside
-		}
-		if err != nil {
-			return nil, err
-		}
-		lines := bufio.NewScanner(in)
-		for lines.Scan() {
-			var e runner.Entry
-			if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-				return nil, errors.Join(fmt.Errorf("%s: %w", file, err), in.Close())
-			}
-			entries = append(entries, e)
-		}
-		if err := errors.Join(lines.Err(), in.Close()); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-	}
-	return entries, nil
-}
+// Journal is the agent's own record of everything it started and finished, as
+// journal.Read has it: stop or pause the agent, or know that nothing runs.
+func (a *Agent) Journal() ([]runner.Entry, error) { return journal.Read(filepath.Join(a.dir, "data")) }

@@ -3,14 +3,12 @@
 package fleet
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/forgeyard/forgeyard/roles/runner"
 )
 
 // Verdict is the state of the job plane, read from PostgreSQL and from the agents' logs.
@@ -80,8 +78,14 @@ func (f *Fleet) Check(ctx context.Context) (Verdict, error) {
 	}
 	starts := map[attempt]int{}
 	for _, a := range f.Agents() {
-		if err := countStarts(a.StartsFile(), starts); err != nil {
+		entries, err := a.Journal()
+		if err != nil {
 			return v, err
+		}
+		for _, e := range entries {
+			if e.What == runner.EntryStart {
+				starts[attempt{e.Job, e.Attempt}]++
+			}
 		}
 	}
 	for _, n := range starts {
@@ -95,34 +99,8 @@ func (f *Fleet) Check(ctx context.Context) (Verdict, error) {
 
 // attempt identifies one try of one job.
 type attempt struct {
-	Job     string `json:"job"`
-	Attempt int    `json:"attempt"`
-}
-
-// countStarts reads an agent's own log of what it started.
-func countStarts(file string, into map[attempt]int) error {
-	in, err := os.Open(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // the agent has started nothing yet
-	}
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		var row struct {
-			attempt
-			What string `json:"what"`
-		}
-		if err := json.Unmarshal(lines.Bytes(), &row); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
-		}
-		if row.What == "start" {
-			into[row.attempt]++
-		}
-	}
-	return lines.Err()
+	job    string
+	number int
 }
 
 // WaitTerminal returns once every submitted job is terminal.

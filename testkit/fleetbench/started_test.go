@@ -4,8 +4,6 @@ package fleetbench
 
 import (
 	"context"
-	"encoding/json"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,11 +66,9 @@ func BenchmarkSubmitToStarted(b *testing.B) {
 
 // starts reads from an agent's journal how long after the beginning of its submission each job was started.
 func starts(b *testing.B, a *fleet.Agent, began map[string]time.Time) (after []time.Duration) {
-	text, err := os.ReadFile(a.StartsFile())
+	entries, err := a.Journal()
 	require.NoError(b, err)
-	for line := range strings.Lines(string(text)) {
-		var e runner.Entry
-		require.NoError(b, json.Unmarshal([]byte(line), &e))
+	for _, e := range entries {
 		if at, ok := began[e.Job]; ok && e.What == runner.EntryStart {
 			after = append(after, time.Duration(e.Mono-trace.Mono(at)))
 		}

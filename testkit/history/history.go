@@ -8,11 +8,14 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"net/http"
 	"sort"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/forgeyard/forgeyard/roles/runner"
 )
 
 //go:embed invariants.sql
@@ -33,9 +36,22 @@ func Install(ctx context.Context, conn *pgx.Conn) error {
 
 // AgentEvent is one line of an agent's own log.
 type AgentEvent struct {
-	Agent, Lease, Job, What string // What is "dispatch" or "start"
+	Agent, Lease, Job, What string // What is a runner.EntryKind; the invariants ask about "dispatch" and "start"
 	N, Generation, Epoch    int64
 	Attempt                 int
+}
+
+// EventsOf are the agents' journals, by agent, each oldest first, as the checker takes them.
+func EventsOf(journals map[string][]runner.Entry) (events []AgentEvent) {
+	for agent, entries := range journals {
+		for n, e := range entries {
+			events = append(events, AgentEvent{
+				Agent: agent, Lease: e.Lease, Job: e.Job, What: string(e.What), N: int64(n + 1),
+				Generation: int64(e.Generation), Epoch: int64(e.Epoch), Attempt: e.Attempt,
+			})
+		}
+	}
+	return events
 }
 
 // AddAgentEvents hands the agents' own logs to the checker.
@@ -119,9 +135,31 @@ func Check(ctx context.Context, conn *pgx.Conn) (Report, error) {
 // QuorumLoss is the kind of fault during which no role may be granted.
 const QuorumLoss = "quorum_loss"
 
-// AddClientOperation notes what a client was told about the submission under a
-// key: "ok", "rejected" or "unknown".
-func AddClientOperation(ctx context.Context, conn *pgx.Conn, key [16]byte, outcome string) error {
+// Outcome is what a client knows of an operation that it asked for.
+type Outcome string
+
+// The outcomes, as client_op has them.
+const (
+	Acknowledged Outcome = "ok"
+	Rejected     Outcome = "rejected" // certainly not done
+	Unknown      Outcome = "unknown"
+)
+
+// Answered is the outcome of a request that was answered with an HTTP status, 0 for
+// no answer: a client that is refused for good knows that nothing was done, one
+// that is told to come back later does not.
+func Answered(status int) Outcome {
+	switch {
+	case status >= 200 && status < 300:
+		return Acknowledged
+	case status >= 400 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests:
+		return Rejected
+	}
+	return Unknown
+}
+
+// AddClientOperation notes what a client was told about the submission under a key.
+func AddClientOperation(ctx context.Context, conn *pgx.Conn, key [16]byte, outcome Outcome) error {
 	_, err := conn.Exec(ctx, `INSERT INTO client_op VALUES ($1, $2)`, key, outcome)
 	return err
 }

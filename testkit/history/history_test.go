@@ -83,7 +83,7 @@ func (r recorded) agents(events ...AgentEvent) {
 	require.NoError(r, AddAgentEvents(r.Context(), r.conn, events))
 }
 
-func (r recorded) told(key uuid.UUID, outcome string) {
+func (r recorded) told(key uuid.UUID, outcome Outcome) {
 	r.Helper()
 	require.NoError(r, AddClientOperation(r.Context(), r.conn, key, outcome))
 }
@@ -139,9 +139,9 @@ func (r recorded) live() {
 		AgentEvent{Agent: "agent", N: 2, Generation: 1, Epoch: 5, Lease: "1", Job: job, Attempt: 1, What: "start"},
 		AgentEvent{Agent: "agent", N: 3, Generation: 1, Epoch: 6, Lease: "2", Job: job, Attempt: 2, What: "dispatch"},
 		AgentEvent{Agent: "agent", N: 4, Generation: 1, Epoch: 6, Lease: "2", Job: job, Attempt: 2, What: "start"})
-	r.told(accepted, "ok")
-	r.told(rejected, "rejected")
-	r.told(nobodys, "unknown")
+	r.told(accepted, Acknowledged)
+	r.told(rejected, Rejected)
+	r.told(nobodys, Unknown)
 	require.NoError(r, AddFault(r.Context(), r.conn, QuorumLoss, time.Now(), time.Now().Add(time.Hour))) // after the last grant
 }
 
@@ -229,5 +229,11 @@ func TestEveryInvariantFires(t *testing.T) {
 			require.ElementsMatch(t, append([]string{p.view}, p.also...), slices.Collect(maps.Keys(report.Violations)), "%v", report.Violations)
 			require.ErrorContains(t, report.Err(nil), p.view)
 		})
+	}
+}
+
+func TestAnswered(t *testing.T) {
+	for status, want := range map[int]Outcome{0: Unknown, 200: Acknowledged, 201: Acknowledged, 302: Unknown, 400: Rejected, 408: Unknown, 409: Rejected, 429: Unknown, 503: Unknown} {
+		require.Equal(t, want, Answered(status), "%d", status)
 	}
 }

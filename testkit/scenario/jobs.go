@@ -140,9 +140,11 @@ func (w *World) waitsFor(t testing.TB, run, job string, code scheduler.ReasonCod
 func (w *World) starts(t testing.TB, job string) map[int]int {
 	t.Helper()
 	all := map[int]int{}
-	for _, e := range w.agentEvents(t) {
-		if e.Job == job && e.What == string(runner.EntryStart) {
-			all[e.Attempt]++
+	for _, entries := range w.journals(t) {
+		for _, e := range entries {
+			if e.Job == job && e.What == runner.EntryStart {
+				all[e.Attempt]++
+			}
 		}
 	}
 	return all

@@ -9,11 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/cluster/health"
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/testkit/fleet"
+	"github.com/forgeyard/forgeyard/testkit/history"
 )
 
 // LoseQuorum cuts every daemon off from the others; agents and PostgreSQL stay
@@ -32,7 +34,7 @@ func LoseQuorum(t testing.TB, w *World, running int) {
 	})
 
 	lost := now()
-	w.nemesis(t, `INSERT INTO nemesis (kind, t0) VALUES ('quorum_loss', clock_timestamp())`)
+	began := time.Now()
 	for _, n := range w.Nodes() {
 		require.NoError(t, w.Partition(n.Name, false))
 	}
@@ -49,19 +51,15 @@ func LoseQuorum(t testing.TB, w *World, running int) {
 	_, grants := w.moves(t, lost+int64(stopsWithin), now())
 	require.Zero(t, grants, "a role was granted without a quorum")
 
-	w.nemesis(t, `UPDATE nemesis SET t1 = clock_timestamp() WHERE t1 IS NULL`)
+	w.database(t, func(ctx context.Context, c *pgx.Conn) {
+		require.NoError(t, history.AddFault(ctx, c, history.QuorumLoss, began, time.Now()))
+	})
 	require.NoError(t, w.MendAll())
 	w.owner(t, before)
 	w.ended(t, waiting.ID, runner.RunSucceeded)
 	for _, n := range w.Nodes() {
 		w.whole(t, n)
 	}
-}
-
-// nemesis notes a fault for the history's invariants.
-func (w *World) nemesis(t testing.TB, sql string) {
-	t.Helper()
-	require.NoError(t, w.Query(bounded(t), sql+` RETURNING kind`, nil, new(string)))
 }
 
 // statusSaysWhy asks as an operator does.

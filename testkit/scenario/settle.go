@@ -4,13 +4,12 @@ package scenario
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"os"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
@@ -33,18 +32,39 @@ func (w *World) Settle(t testing.TB, leases int) fleet.Verdict {
 	require.NoError(t, err)
 	require.Empty(t, v.Problems())
 	require.LessOrEqual(t, v.MaxAttempt, 2)
+	w.mu.Lock()
+	told := maps.Clone(w.told)
+	w.mu.Unlock()
+	w.Judge(t, told, map[string]int{"acquire": 1, "write active": leases, "complete done": leases})
+	w.checkAcknowledged(t)
+	return v
+}
+
+// Judge holds what the fleet left behind of itself against everything that must be
+// true of it, whatever was done to it: the history in PostgreSQL, with the agents'
+// journals and what clients were told of their submissions, against the
+// invariants; grants and leases against the models; the daemons' traces against
+// the order of a revocation, and their states against each other. The history must
+// hold at least the given traffic, by history.Report.Counts. No job may be open, no
+// fault under way, and the faults that an invariant asks about are added before. It
+// judges a fleet once.
+func (w *World) Judge(t testing.TB, told map[uuid.UUID]history.Outcome, atLeast map[string]int) {
+	t.Helper()
+	require.NotEmpty(t, told, "nobody has submitted anything")
+	journals := w.journals(t)
 	w.database(t, func(ctx context.Context, c *pgx.Conn) {
-		require.NoError(t, history.AddAgentEvents(ctx, c, w.agentEvents(t)))
-		w.addClients(ctx, t, c)
+		require.NoError(t, history.AddAgentEvents(ctx, c, history.EventsOf(journals)))
+		for key, outcome := range told {
+			require.NoError(t, history.AddClientOperation(ctx, c, key, outcome))
+		}
 		r, err := history.Check(ctx, c)
 		require.NoError(t, err)
-		require.NoError(t, r.Err(map[string]int{"acquire": 1, "write active": leases, "complete done": leases}))
-		w.checkLinear(ctx, t, c)
+		t.Logf("recorded: %v; journals: %d; client operations: %d", r.Counts, len(journals), len(told))
+		require.NoError(t, r.Err(atLeast))
+		w.checkLinear(ctx, t, c, journals)
 	})
-	w.checkAcknowledged(t)
 	w.checkOrder(t)
 	w.checkReplicas(t)
-	return v
 }
 
 // FillSlots requires that the agents run as many jobs at once as they have slots:
@@ -70,58 +90,23 @@ func (w *World) FillSlots(t testing.TB) (slots int) {
 	return slots
 }
 
-// addClients hands the history what the clients were told.
-func (w *World) addClients(ctx context.Context, t testing.TB, c *pgx.Conn) {
-	t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	require.NotEmpty(t, w.told, "nobody has submitted anything")
-	for key, outcome := range w.told {
-		require.NoError(t, history.AddClientOperation(ctx, c, key, outcome))
-	}
-}
-
 // journals are the agents' own logs, by agent.
 func (w *World) journals(t testing.TB) map[string][]runner.Entry {
 	t.Helper()
-	all := map[string][]runner.Entry{}
+	all, entries := map[string][]runner.Entry{}, 0
 	for _, a := range w.Agents() {
-		in, err := os.Open(a.StartsFile())
-		if errors.Is(err, os.ErrNotExist) {
-			continue // it was never given anything
-		}
+		var err error
+		all[a.Name], err = a.Journal()
 		require.NoError(t, err)
-		for lines := json.NewDecoder(in); ; {
-			var e runner.Entry
-			if err = lines.Decode(&e); err != nil {
-				break
-			}
-			all[a.Name] = append(all[a.Name], e)
-		}
-		require.ErrorIs(t, err, io.EOF, a.StartsFile())
-		require.NoError(t, in.Close())
+		entries += len(all[a.Name])
 	}
-	require.NotEmpty(t, all, "no agent has logged anything")
+	require.NotZero(t, entries, "no agent has noted anything")
 	return all
-}
-
-// agentEvents are the journals as the history takes them.
-func (w *World) agentEvents(t testing.TB) (events []history.AgentEvent) {
-	t.Helper()
-	for agent, entries := range w.journals(t) {
-		for n, e := range entries {
-			events = append(events, history.AgentEvent{
-				Agent: agent, Lease: e.Lease, Job: e.Job, What: string(e.What), N: int64(n + 1),
-				Generation: int64(e.Generation), Epoch: int64(e.Epoch), Attempt: e.Attempt,
-			})
-		}
-	}
-	return events
 }
 
 // checkLinear holds everything that was recorded of grants and leases against the
 // models: what PostgreSQL wrote, what the daemons traced, what the agents noted.
-func (w *World) checkLinear(ctx context.Context, t testing.TB, c *pgx.Conn) {
+func (w *World) checkLinear(ctx context.Context, t testing.TB, c *pgx.Conn, journals map[string][]runner.Entry) {
 	t.Helper()
 	grants, leases, err := linear.Recorded(ctx, c)
 	require.NoError(t, err)
@@ -138,7 +123,7 @@ func (w *World) checkLinear(ctx context.Context, t testing.TB, c *pgx.Conn) {
 	var lease string
 	_, err = pgx.ForEachRow(rows, []any{&lease}, func() error { done[lease] = true; return nil })
 	require.NoError(t, err)
-	held := linear.Journals(w.journals(t), func(lease string) bool { return done[lease] })
+	held := linear.Journals(journals, func(lease string) bool { return done[lease] })
 	require.NoError(t, linear.Leases(held), "the leases, as the agents noted them")
 }
 

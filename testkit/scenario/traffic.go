@@ -5,7 +5,6 @@ package scenario
 import (
 	"context"
 	"errors"
-	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/testkit/fleet"
+	"github.com/forgeyard/forgeyard/testkit/history"
 )
 
 // The queue is filled up by trafficBatch jobs when it holds fewer than trafficLow.
@@ -65,17 +65,14 @@ func (w *World) Submit(ctx context.Context, i int, spec runner.RunSpec) (runner.
 	return run, err
 }
 
-// verdict is how the history calls an answer to a submission: a client that is
-// refused for good knows that nothing was done, one that is told to come back
-// later, or nothing, does not.
-func verdict(err error) string {
+// verdict is what the client of a submission knows of it.
+func verdict(err error) history.Outcome {
 	var refused *fleet.Refusal
 	switch {
 	case err == nil:
-		return "ok"
-	case errors.As(err, &refused) && refused.Status >= 400 && refused.Status < 500 &&
-		refused.Status != http.StatusRequestTimeout && refused.Status != http.StatusTooManyRequests:
-		return "rejected"
+		return history.Acknowledged
+	case errors.As(err, &refused):
+		return history.Answered(refused.Status)
 	}
-	return "unknown"
+	return history.Unknown
 }

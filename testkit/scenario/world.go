@@ -43,8 +43,8 @@ type World struct {
 	exe string // the product
 
 	mu    sync.Mutex
-	acked []string             // runs of the traffic that a daemon acknowledged
-	told  map[uuid.UUID]string // what the client of each submission was told
+	acked []string                      // runs of the traffic that a daemon acknowledged
+	told  map[uuid.UUID]history.Outcome // what the client of each submission was told
 }
 
 // Start runs a fleet that ends with the test. Its logs are kept when the test failed.
@@ -59,7 +59,7 @@ func Start(t testing.TB, o fleet.Options) *World {
 		t.Logf("logs are kept in %s", dir)
 	}
 	require.NoError(t, err)
-	w := &World{Fleet: f, exe: o.Binary, told: map[uuid.UUID]string{}}
+	w := &World{Fleet: f, exe: o.Binary, told: map[uuid.UUID]history.Outcome{}}
 	t.Cleanup(func() {
 		stop, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()

@@ -144,7 +144,7 @@ func (w *world) operations() (lines []any) {
 	}
 	if w.traffic != nil {
 		for key, outcome := range w.traffic.told() {
-			lines = append(lines, operation{On: "runs", What: key.String() + ": " + outcome})
+			lines = append(lines, operation{On: "runs", What: key.String() + ": " + string(outcome)})
 		}
 	}
 	return lines

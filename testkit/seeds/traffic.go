@@ -18,6 +18,7 @@ import (
 
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/testkit/bubble"
+	"github.com/forgeyard/forgeyard/testkit/history"
 )
 
 // Bounds of the traffic.
@@ -27,13 +28,6 @@ const (
 	tryAgain   = 300 * time.Millisecond  // after an answer that is no verdict
 	workMost   = 1500 * time.Millisecond // a job
 	slowAnswer = time.Second             // is noted
-)
-
-// How a client was answered in the end.
-const (
-	acknowledged = "ok"
-	refused      = "rejected"
-	uncertain    = "unknown"
 )
 
 // Programs of jobs. One makes its first attempt fail, one is of the run that fills all slots.
@@ -53,7 +47,7 @@ type traffic struct {
 
 	mu       sync.Mutex
 	rnd      *rand.Rand
-	outcomes map[uuid.UUID]string
+	outcomes map[uuid.UUID]history.Outcome
 	runs     []string
 	jobs     int // of the acknowledged runs
 	problems []string
@@ -63,7 +57,7 @@ type traffic struct {
 // are answered or ctx ends.
 func startTraffic(ctx context.Context, seed uint64, node func(i int) *bubble.Node, log *slog.Logger) *traffic {
 	tr := &traffic{
-		node: node, log: log, rnd: rand.New(rand.NewPCG(seed, 0x7472)), outcomes: map[uuid.UUID]string{}, room: make(chan struct{}, clientsMax),
+		node: node, log: log, rnd: rand.New(rand.NewPCG(seed, 0x7472)), outcomes: map[uuid.UUID]history.Outcome{}, room: make(chan struct{}, clientsMax),
 	}
 	until, stop := context.WithCancel(ctx)
 	tr.stop = stop
@@ -97,7 +91,7 @@ func (tr *traffic) halt() {
 }
 
 // told is what the client of each submission was told so far.
-func (tr *traffic) told() map[uuid.UUID]string {
+func (tr *traffic) told() map[uuid.UUID]history.Outcome {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return maps.Clone(tr.outcomes)
@@ -127,7 +121,7 @@ func (tr *traffic) newKey() (key uuid.UUID) {
 		key[n] = byte(tr.rnd.Uint32())
 	}
 	key[6], key[8] = key[6]&0x0f|0x40, key[8]&0x3f|0x80
-	tr.outcomes[key] = uncertain
+	tr.outcomes[key] = history.Unknown
 	return key
 }
 
@@ -168,13 +162,13 @@ func (tr *traffic) submit(ctx context.Context, i int, key uuid.UUID, spec runner
 		case err == nil:
 			tr.mu.Lock()
 			defer tr.mu.Unlock()
-			tr.outcomes[key] = acknowledged
+			tr.outcomes[key] = history.Acknowledged
 			tr.runs, tr.jobs = append(tr.runs, run.ID), tr.jobs+len(spec.Jobs)
 			return
-		case status >= 400 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests:
+		case history.Answered(status) == history.Rejected:
 			tr.mu.Lock()
 			defer tr.mu.Unlock()
-			tr.outcomes[key] = refused
+			tr.outcomes[key] = history.Rejected
 			tr.problems = append(tr.problems, fmt.Sprintf("run %d was refused: %v", i, err))
 			return
 		}

@@ -3,12 +3,7 @@
 package seeds
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +16,7 @@ import (
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/testkit/history"
+	"github.com/forgeyard/forgeyard/testkit/journal"
 	"github.com/forgeyard/forgeyard/testkit/linear"
 )
 
@@ -195,7 +191,7 @@ func unanswered(grants []linear.Grant) (n int) {
 }
 
 func (w *world) judgeHistory(ctx context.Context, c *pgx.Conn, tens int) {
-	require.NoError(w.t, history.AddAgentEvents(ctx, c, w.agentEvents()))
+	require.NoError(w.t, history.AddAgentEvents(ctx, c, history.EventsOf(w.journals())))
 	for key, outcome := range w.traffic.told() {
 		require.NoError(w.t, history.AddClientOperation(ctx, c, key, outcome))
 	}
@@ -235,28 +231,10 @@ func (w *world) judgeLeases(ctx context.Context, c *pgx.Conn) {
 func (w *world) journals() map[string][]runner.Entry {
 	all := map[string][]runner.Entry{}
 	for _, a := range w.fleet.Agents {
-		in, err := os.Open(filepath.Join(a.Dir, runner.StartsFile))
+		entries, err := journal.Read(a.Dir)
 		require.NoError(w.t, err)
-		lines := bufio.NewScanner(in)
-		for lines.Scan() {
-			var e runner.Entry
-			require.NoError(w.t, json.Unmarshal(lines.Bytes(), &e))
-			all[a.Name] = append(all[a.Name], e)
-		}
-		require.NoError(w.t, errors.Join(lines.Err(), in.Close()))
+		require.NotEmpty(w.t, entries, "%s has noted nothing", a.Name)
+		all[a.Name] = entries
 	}
 	return all
-}
-
-// agentEvents are the journals as the history takes them.
-func (w *world) agentEvents() (events []history.AgentEvent) {
-	for agent, entries := range w.journals() {
-		for n, e := range entries {
-			events = append(events, history.AgentEvent{
-				Agent: agent, Lease: e.Lease, Job: e.Job, What: string(e.What), N: int64(n + 1),
-				Generation: int64(e.Generation), Epoch: int64(e.Epoch), Attempt: e.Attempt,
-			})
-		}
-	}
-	return events
 }
