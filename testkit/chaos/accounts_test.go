@@ -53,42 +53,14 @@ func (a *accounts) checkAll(pipelines, others int) {
 	require.NoError(a.t, err)
 	a.t.Logf("%+v", v)
 	require.Equal(a.t, pipelines*JobsOfAPipeline+others, v.Submitted, "acknowledged jobs are not there, or some are there twice")
-	require.Equal(a.t, v.Submitted, v.Terminal)
-	require.Zero(a.t, v.Duplicates, "attempts started twice")
-	require.Zero(a.t, v.Overlaps, "leases of one job overlap")
-	require.Zero(a.t, v.EpochsFall, "leases under an epoch below an earlier one")
-	a.checkHistory(v.LeasesMade)
+	require.Empty(a.t, v.Problems())
+	for _, q := range a.n.quorums {
+		require.NoError(a.t, history.AddFault(a.t.Context(), a.conn, history.QuorumLoss, q.from, q.to))
+	}
+	a.w.Judge(a.t, a.c.outcomes, map[string]int{"acquire": 2, "write active": v.LeasesMade, "complete done": v.LeasesMade / 2, "submit": len(a.c.outcomes)})
 	a.checkRows()
 	a.checkLogs(pipelines)
 	a.checkArtifacts(pipelines)
-}
-
-// checkHistory hands everything that was noted outside the database to the invariants.
-func (a *accounts) checkHistory(leases int) {
-	a.t.Helper()
-	ctx := a.t.Context()
-	var events []history.AgentEvent
-	for _, agent := range a.w.Agents() {
-		entries, err := agent.Journal()
-		require.NoError(a.t, err)
-		for i, e := range entries {
-			events = append(events, history.AgentEvent{
-				Agent: agent.Name, Lease: e.Lease, Job: e.Job, What: string(e.What), N: int64(i + 1),
-				Generation: int64(e.Generation), Epoch: int64(e.Epoch), Attempt: e.Attempt,
-			})
-		}
-	}
-	require.NoError(a.t, history.AddAgentEvents(ctx, a.conn, events))
-	for key, outcome := range a.c.outcomes {
-		require.NoError(a.t, history.AddClientOperation(ctx, a.conn, key, outcome))
-	}
-	for _, q := range a.n.quorums {
-		require.NoError(a.t, history.AddFault(ctx, a.conn, history.QuorumLoss, q.from, q.to))
-	}
-	r, err := history.Check(ctx, a.conn)
-	require.NoError(a.t, err)
-	a.t.Logf("recorded: %v; agents' entries: %d; client operations: %d", r.Counts, len(events), len(a.c.outcomes))
-	require.NoError(a.t, r.Err(map[string]int{"acquire": 2, "write active": leases, "complete done": leases / 2, "submit": len(a.c.outcomes)}))
 }
 
 // facts are questions that have the answer 0, each with an example.
