@@ -32,24 +32,25 @@ func (w *World) Settle(t testing.TB, leases int) fleet.Verdict {
 	require.NoError(t, err)
 	require.Empty(t, v.Problems())
 	require.LessOrEqual(t, v.MaxAttempt, 2)
-	w.mu.Lock()
-	told := maps.Clone(w.told)
-	w.mu.Unlock()
-	w.Judge(t, told, map[string]int{"acquire": 1, "write active": leases, "complete done": leases})
+	w.Judge(t, nil, map[string]int{"acquire": 1, "write active": leases, "complete done": leases})
 	w.checkAcknowledged(t)
 	return v
 }
 
 // Judge holds what the fleet left behind of itself against everything that must be
 // true of it, whatever was done to it: the history in PostgreSQL, with the agents'
-// journals and what clients were told of their submissions, against the
-// invariants; grants and leases against the models; the daemons' traces against
+// journals and what clients were told of their submissions, those of Submit and
+// others by key, against the invariants; grants and leases against the models; the daemons' traces against
 // the order of a revocation, and their states against each other. The history must
 // hold at least the given traffic, by history.Report.Counts. No job may be open, no
 // fault under way, and the faults that an invariant asks about are added before. It
 // judges a fleet once.
-func (w *World) Judge(t testing.TB, told map[uuid.UUID]history.Outcome, atLeast map[string]int) {
+func (w *World) Judge(t testing.TB, others map[uuid.UUID]history.Outcome, atLeast map[string]int) {
 	t.Helper()
+	w.mu.Lock()
+	told := maps.Clone(w.told)
+	w.mu.Unlock()
+	maps.Copy(told, others)
 	require.NotEmpty(t, told, "nobody has submitted anything")
 	journals := w.journals(t)
 	w.database(t, func(ctx context.Context, c *pgx.Conn) {
