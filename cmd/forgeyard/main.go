@@ -21,6 +21,7 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	build := cli.BuildVersion(version)
 	return cli.Run(ctx, cli.System(), cli.Deps{
 		Daemon: daemon.Command(build), Agent: agent.Command(build.Version), Dev: dev.Command(), Demo: dev.DemoCommand(), Version: version,

@@ -56,6 +56,7 @@ func processFaults() []Fault {
 		{Name: "a disk refuses a sync", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.FailDisk(t, w, scenario.RefusedSync()) }},
 		{Name: "a disk refuses a write", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.FailDisk(t, w, scenario.RefusedWrite()) }},
 		{Name: "a disk hangs in a sync", Often: 1, Owed: 5, Run: func(t testing.TB, w *scenario.World) { scenario.FailDisk(t, w, scenario.HungSync()) }},
+		{Name: "told to stop while the store hangs", Often: 1, Owed: 5, Run: scenario.StopOnHungStore},
 		{Name: "crash root", Often: 1, Owed: 5, Run: scenario.CrashRoot},
 	}
 	for _, kind := range scenario.Kinds() {

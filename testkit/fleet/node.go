@@ -258,6 +258,15 @@ func (n *Node) Kill() error {
 	return p.Kill()
 }
 
+// Terminate tells the daemon to stop with SIGTERM, and does not wait.
+func (n *Node) Terminate() error {
+	p := n.process()
+	if p == nil || !p.Running() {
+		return fmt.Errorf("%s is already dead", n.Name)
+	}
+	return p.Signal(syscall.SIGTERM)
+}
+
 // Pause stops the daemon with SIGSTOP and returns once the kernel says so.
 func (n *Node) Pause(ctx context.Context) error {
 	n.mu.Lock()

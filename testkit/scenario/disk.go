@@ -45,7 +45,7 @@ func FailDisk(t testing.TB, w *World, fault disk.Fault) {
 	disks := map[*fleet.Node]*disk.Process{}
 	for _, n := range w.Nodes() {
 		if n != leader {
-			disks[n] = w.supervise(t, n, confine)
+			disks[n] = w.supervise(t, n, confine, n.DataDir())
 		}
 	}
 	leader = w.leads(t, disks)
@@ -59,14 +59,14 @@ func FailDisk(t testing.TB, w *World, fault disk.Fault) {
 	w.failDisk(t, leader, disks[leader], fault)
 }
 
-// supervise starts a daemon again with its disk in this process's hands.
-func (w *World) supervise(t testing.TB, n *fleet.Node, confine string) (p *disk.Process) {
+// supervise starts a daemon again with what it does to files below dir in this process's hands.
+func (w *World) supervise(t testing.TB, n *fleet.Node, confine, dir string) (p *disk.Process) {
 	t.Helper()
 	require.NoError(t, n.Kill())
 	require.NoError(t, n.StartBy(func(cmd *exec.Cmd) (func() error, error) {
 		cmd.Path, cmd.Args = confine, append([]string{confine, cmd.Path}, cmd.Args[1:]...)
 		var err error
-		if p, err = disk.Start(cmd, n.DataDir()); err != nil {
+		if p, err = disk.Start(cmd, dir); err != nil {
 			return nil, err
 		}
 		return p.Wait, nil

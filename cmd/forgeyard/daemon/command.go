@@ -30,8 +30,22 @@ import (
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
 
-// stopBound is how long a daemon takes to stop in order before it gives up waiting.
-const stopBound = 15 * time.Second
+// stopBound is how long a daemon takes to stop in order before it gives up waiting;
+// stopGrace later it ends all the same, whatever heeds no deadline, as a store on a
+// file system that hangs: until then it votes, and might lead without its actors.
+const (
+	stopBound = 15 * time.Second
+	stopGrace = 5 * time.Second
+)
+
+// exitStuck is the exit status of a process that its own work keeps from stopping.
+const exitStuck = 70
+
+// errStuck (FY-STOP-001): some part of the daemon did not stop.
+var errStuck = &cluster.Error{
+	Kind: cluster.Internal, Code: "FY-STOP-001", Message: "a part of this daemon does not stop, so the process ends without it",
+	Hint: "look for what hangs: the file system of the artifact store, or the one under data_dir",
+}
 
 // Command returns `forgeyard daemon`.
 func Command(version server.Version) *cobra.Command {
@@ -55,6 +69,7 @@ func Command(version server.Version) *cobra.Command {
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			context.AfterFunc(ctx, stop) // the next signal ends the process at once
 			token, err := readToken(tokenFile)
 			if err != nil {
 				return err
@@ -125,9 +140,16 @@ func run(ctx context.Context, cfg config.Config, start Start, version server.Ver
 		case err = <-d.Failed():
 		}
 	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopBound)
+	return errors.Join(err, stopInTime(ctx, d.Stop, out.Exit))
+}
+
+// stopInTime stops in order; when that takes longer than it may, exit ends the process.
+func stopInTime(ctx context.Context, inOrder func(context.Context) error, exit func(code int, reason string)) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopBound)
 	defer cancel()
-	return errors.Join(err, d.Stop(stop))
+	overdue := time.AfterFunc(stopBound+stopGrace, func() { exit(exitStuck, errStuck.Error()) })
+	defer overdue.Stop()
+	return inOrder(ctx)
 }
 
 // open reads the certificate and binds the sockets, in an order in which what
