@@ -206,11 +206,18 @@ func TestSupervisorIsAttacked(t *testing.T) {
 	})
 }
 
-// agentProcess plays an agent in a process of its own: it runs a task whose lease lasts 5 s.
-func agentProcess(t *testing.T, script string) (*exec.Cmd, string) {
+// next is the script of a second step; the steps have names if there is one.
+const next = "next"
+
+// agentProcess plays an agent in a process of its own: it runs a task, of one step or
+// two, whose lease lasts 5 s.
+func agentProcess(t *testing.T, script string, second ...string) (*exec.Cmd, string) {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "script"), []byte(script), 0o600))
+	for _, s := range second {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, next), []byte(s), 0o600))
+	}
 	agent := exec.Command(os.Args[0], execute, dir)
 	require.NoError(t, agent.Start())
 	return agent, dir
@@ -218,8 +225,12 @@ func agentProcess(t *testing.T, script string) (*exec.Cmd, string) {
 
 // playAgent is the other side of agentProcess.
 func playAgent(dir string) {
+	steps := []runner.Step{{Argv: []string{"sh", "script"}}}
+	if _, err := os.Stat(filepath.Join(dir, next)); err == nil {
+		steps = []runner.Step{{Name: "first", Argv: steps[0].Argv}, {Name: "second", Argv: []string{"sh", next}}}
+	}
 	end := processes().Run(context.Background(), runner.Task{
-		Steps: []runner.Step{{Argv: []string{"sh", "script"}}}, Dir: dir, Life: runner.NewLifeline(time.Now().Add(5 * time.Second)),
+		Steps: steps, Dir: dir, Life: runner.NewLifeline(time.Now().Add(5 * time.Second)),
 	}, &bytes.Buffer{})
 	if !end.Late {
 		fmt.Fprintf(os.Stderr, "the task did not end at its deadline: %+v\n", end)
@@ -250,4 +261,35 @@ func TestTreeDiesAtItsDeadline(t *testing.T) {
 	}
 	require.NoError(t, agent.Process.Signal(syscall.SIGCONT))
 	require.NoError(t, agent.Wait(), "it sees that its task has ended")
+}
+
+// TestDeadlineHoldsBetweenSteps: nobody reads what the task writes while its agent is
+// stopped, so the line that names the next step cannot be written; the lease ends all the same.
+func TestDeadlineHoldsBetweenSteps(t *testing.T) {
+	agent, dir := agentProcess(t, `
+setsid sleep 300 > /dev/null 2>&1 & echo $! > quiet
+yes & echo $(cat quiet) $! > pids
+until [ -e go ]; do sleep 0.01; done`, `exec sleep 300`)
+	all := pids(t, dir, 2)
+	require.NoError(t, agent.Process.Signal(syscall.SIGSTOP))
+	blocked(t, all[1])
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
+	for _, pid := range all {
+		gone(t, pid)
+	}
+	require.NoError(t, agent.Process.Signal(syscall.SIGCONT))
+	require.NoError(t, agent.Wait(), "it sees that its task has ended")
+}
+
+// blocked waits until a process sleeps in a write to a full pipe.
+func blocked(t *testing.T, pid int) {
+	t.Helper()
+	asleep := 0
+	require.Eventually(t, func() bool {
+		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if asleep++; err != nil || !strings.Contains(string(b), ") S ") {
+			asleep = 0
+		}
+		return asleep > 20 // while somebody reads it sleeps for moments only
+	}, soon, 5*time.Millisecond)
 }

@@ -19,13 +19,14 @@ ON CONFLICT (id) DO UPDATE SET session = EXCLUDED.session, link = EXCLUDED.link,
 RETURNING drain_requested_at IS NOT NULL`
 
 // A lease that this same agent process accepted but does not know of lost its
-// Start on the way: its order is opened again. A lease that another process of
-// the agent accepted is left to run out, unless that agent's journal gives it up.
+// Start on the way: its order is opened again. A lease that it gave up says why,
+// and is nobody's until a scheduler ends it. A lease that another process of the
+// agent accepted is left to run out, unless that agent's journal gives it up.
 const reopenSQL = `
 UPDATE forge.dispatch d SET state = 'open'
   FROM forge.leases l
  WHERE l.agent_id = $1 AND l.state = 'active' AND l.session = $2 AND l.id <> ALL ($3::text[]::uuid[])
-   AND d.lease_id = l.id AND d.state = 'delivered'`
+   AND l.reason = '' AND d.lease_id = l.id AND d.state = 'delivered'`
 
 const keepSQL = `SELECT id::text FROM forge.leases WHERE agent_id = $1 AND state = 'active' AND id = ANY ($2::text[]::uuid[])`
 

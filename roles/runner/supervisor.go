@@ -117,9 +117,10 @@ type supervisor struct {
 	guard    *os.File
 	watch    *watch
 
-	next  int  // of the steps
-	pid   int  // of the current step's first process; 0 once it has ended
-	dying bool // nothing more is started; the tree is being killed
+	next  int           // of the steps
+	named chan struct{} // closed once the line with the name of the step before next is written; nil: none is
+	pid   int           // of the current step's first process; 0 once it has ended
+	dying bool          // nothing more is started; the tree is being killed
 	end   supervisorEnd
 }
 
@@ -188,6 +189,9 @@ func (s *supervisor) run(orders <-chan supervisorOrder) {
 			s.kill("")
 		case <-grace.C:
 			s.kill("")
+		case <-s.named:
+			s.named = nil
+			s.begin()
 		case <-s.children:
 		case <-s.watch.due():
 			if s.dying {
@@ -202,7 +206,9 @@ func (s *supervisor) run(orders <-chan supervisorOrder) {
 	}
 }
 
-// advance starts the next step, or begins the end when there is none.
+// advance goes on to the next step, or begins the end when there is none. The line
+// that names a step goes the way of its output, which nobody may be reading: a stopped
+// agent does not. It is not waited for here, or no deadline would be kept meanwhile.
 func (s *supervisor) advance() {
 	if s.dying {
 		return
@@ -211,14 +217,28 @@ func (s *supervisor) advance() {
 		s.kill("")
 		return
 	}
-	step := s.task.Steps[s.next]
+	name := s.task.Steps[s.next].Name
 	s.next++
-	if step.Name != "" {
-		_, _ = fmt.Fprintf(os.Stdout, "== step %s\n", step.Name)
+	s.end = supervisorEnd{Step: name}
+	if name == "" {
+		s.begin()
+		return
 	}
-	s.end = supervisorEnd{Step: step.Name}
+	written := make(chan struct{})
+	s.named = written
+	go func() { // ends with the process at the latest
+		defer close(written)
+		_, _ = fmt.Fprintf(os.Stdout, "== step %s\n", name)
+	}()
+}
+
+// begin starts the step that advance went on to.
+func (s *supervisor) begin() {
+	if s.dying {
+		return
+	}
 	var err error
-	if s.pid, err = startStep(step.Argv, s.task.Env); err != nil {
+	if s.pid, err = startStep(s.task.Steps[s.next-1].Argv, s.task.Env); err != nil {
 		s.pid, s.end.Err = 0, err.Error()
 		s.kill("")
 	}
