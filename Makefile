@@ -6,6 +6,9 @@ CHAOS_MINUTES ?= 50
 SOAK_MINUTES ?= 60
 SEED ?=
 FUZZ_TIME ?= 60s
+# What has files of these tags.
+CHAOS_TAGGED := ./testkit/chaos/... ./testkit/elections ./testkit/seeds ./testkit/fencemodel ./cluster/raftnode ./fsm
+MUTANTS_TAGGED := ./migrations/mutant ./roles/store ./cluster
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test lint bench fuzz chaos soak mutants precommit build postgres
@@ -31,10 +34,12 @@ test: build postgres lint ## everything that a change must pass
 lint: ## gofmt, vet, staticcheck
 	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "not gofmt-ed: $$out"; exit 1; }
 	go vet ./...
-	go vet -tags=hashicorpmetrics,chaos ./testkit/chaos/... ./testkit/elections ./testkit/seeds ./testkit/fencemodel ./cluster/raftnode ./fsm
-	go vet -tags=hashicorpmetrics,mutants ./migrations/mutant ./roles/store
+	go vet -tags=hashicorpmetrics,chaos $(CHAOS_TAGGED)
+	go vet -tags=hashicorpmetrics,mutants $(MUTANTS_TAGGED)
 	cd testkit/peers && go vet ./...
 	go tool staticcheck ./...
+	go tool staticcheck -tags=hashicorpmetrics,chaos $(CHAOS_TAGGED)
+	go tool staticcheck -tags=hashicorpmetrics,mutants $(MUTANTS_TAGGED)
 
 bench: build postgres ## figures, measured side by side (never asserted)
 	FORGEYARD_BIN=$(CURDIR)/$(BIN) go run ./testkit/withpg -- .ci/bench

@@ -5,11 +5,8 @@
 package raftnode
 
 import (
-	"encoding/json"
-	"errors"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -19,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/forgeyard/forgeyard/testkit/record"
 )
 
 // chaosSeed replays a run when FORGEYARD_CHAOS_SEED is set.
@@ -34,24 +33,10 @@ func chaosSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// keep adds a count to the record of chaos runs. testkit/chaos reads it, and cannot be imported: it runs whole nodes.
+// keep adds a count to the record of chaos runs.
 func keep(t *testing.T, fault string, count, owed int) {
 	t.Helper()
-	file := os.Getenv("FORGEYARD_CHAOS_RECORD")
-	if file == "" || t.Failed() {
-		return
-	}
-	commit, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--short=12", "HEAD").Output()
-	require.NoError(t, err)
-	line, err := json.Marshal(map[string]any{
-		"at": time.Now().UTC().Truncate(time.Second), "commit": strings.TrimSpace(string(commit)),
-		"suite": "disk", "fault": fault, "count": count, "owed": owed,
-	})
-	require.NoError(t, err)
-	out, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	require.NoError(t, err)
-	_, err = out.Write(append(line, '\n'))
-	require.NoError(t, errors.Join(err, out.Close()))
+	record.Keep(t, "disk", record.Counts{{Fault: fault, Count: count, Owed: owed}})
 }
 
 func TestChaosPowerCut(t *testing.T) {
@@ -59,7 +44,7 @@ func TestChaosPowerCut(t *testing.T) {
 	seed := chaosSeed(t)
 	operations, lost := 0, 0
 	for n := range uint64(records) {
-		events := record(t, seed+n, 150)
+		events := recorded(t, seed+n, 150)
 		wrong, k := cutPower(t, events, points, allLosses, rand.New(rand.NewPCG(seed, n)))
 		require.Empty(t, wrong)
 		operations, lost = operations+len(events), lost+k

@@ -160,8 +160,8 @@ func cutPower(t *testing.T, events []disk.Event, points int, losses []disk.Loss,
 	return wrong, lost
 }
 
-// record runs the driver to its end.
-func record(t *testing.T, seed uint64, steps int) []disk.Event {
+// recorded runs the driver to its end.
+func recorded(t *testing.T, seed uint64, steps int) []disk.Event {
 	t.Helper()
 	p, out := driven(t, t.TempDir(), seed, steps)
 	require.NoError(t, p.Wait(), "%s", out)
@@ -177,7 +177,7 @@ var allLosses = []disk.Loss{disk.Drop, disk.Cut, disk.Tear}
 
 func TestPowerCut(t *testing.T) {
 	const seed = 7
-	events := record(t, seed, 60)
+	events := recorded(t, seed, 60)
 	wrong, lost := cutPower(t, events, 4, allLosses, rand.New(rand.NewPCG(seed, 2)))
 	require.Empty(t, wrong)
 	require.NotZero(t, lost, "no power cut took anything")

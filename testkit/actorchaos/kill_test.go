@@ -14,6 +14,7 @@ import (
 	"github.com/forgeyard/forgeyard/actors"
 	"github.com/forgeyard/forgeyard/cluster"
 	"github.com/forgeyard/forgeyard/fsm"
+	"github.com/forgeyard/forgeyard/testkit/record"
 )
 
 // victim is a kind of actor.
@@ -84,7 +85,9 @@ var errLostReply = &cluster.Error{Kind: cluster.TransportFailure, Code: "FY-TEST
 // higher epochs, no two epochs' loops ever overlap, and the process lives on.
 func TestKillEveryKind(t *testing.T) {
 	rounds, seed := chaosRounds(t), chaosSeed(t)
+	var counts record.Counts
 	for _, v := range victims() {
+		counts = append(counts, record.Count{Fault: v.name + " killed", Count: rounds})
 		t.Run(v.name, func(t *testing.T) {
 			inBubble(t, seed, actors.Budget{}, func(t *testing.T, n *node) {
 				n.allActive()
@@ -103,6 +106,7 @@ func TestKillEveryKind(t *testing.T) {
 			})
 		})
 	}
+	record.Keep(t, "actors", counts)
 }
 
 // The root's death ends the process, once, so that another node can own what

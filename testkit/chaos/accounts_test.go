@@ -20,6 +20,7 @@ import (
 
 	"github.com/forgeyard/forgeyard/roles/artifact"
 	"github.com/forgeyard/forgeyard/testkit/history"
+	"github.com/forgeyard/forgeyard/testkit/record"
 	"github.com/forgeyard/forgeyard/testkit/scenario"
 )
 
@@ -176,11 +177,11 @@ func (a *accounts) get(i int, path string) io.ReadCloser {
 func (a *accounts) checkFaults(minutes float64) {
 	a.t.Helper()
 	all := slices.Concat(daemonKinds(), agentKinds(), outlasting())
-	var tally Tally
+	var counts record.Counts
 	for _, k := range all {
-		tally = append(tally, Count{Fault: k.Name, Count: a.n.done[k.Name]})
+		counts = append(counts, record.Count{Fault: k.Name, Count: a.n.done[k.Name]})
 	}
-	record(a.t, "jobs", tally)
+	record.Keep(a.t, "jobs", counts)
 	for _, k := range all {
 		owed := max(1, int(minutes/2))
 		if k.Name == outlast {

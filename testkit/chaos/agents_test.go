@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/testkit/fleet"
+	"github.com/forgeyard/forgeyard/testkit/record"
 	"github.com/forgeyard/forgeyard/testkit/scenario"
 )
 
@@ -34,17 +35,19 @@ const (
 // with leases that last, one with leases of 12 s. It ends when 20 agents of each
 // kind were hit, or after FORGEYARD_CHAOS_AGENTS_MINUTES (8).
 func TestChaosAgents(t *testing.T) {
-	begun := time.Now()
-	end := begun.Add(time.Duration(number(t, "FORGEYARD_CHAOS_AGENTS_MINUTES", 8) * float64(time.Minute)))
+	end := time.Now().Add(time.Duration(number(t, "FORGEYARD_CHAOS_AGENTS_MINUTES", 8) * float64(time.Minute)))
 	var mu sync.Mutex
+	var broken time.Duration // of one fleet or the other
 	hits := map[string]int{}
 	// until repeats one kind of fault until enough agents were hit.
 	until := func(t *testing.T, kind string, hit func() int) {
 		for n := 0; n < owedAgents && !t.Failed() && (n == 0 || time.Now().Before(end)); {
+			begun := time.Now()
 			got := hit()
 			n += got
 			mu.Lock()
 			hits[kind] += got
+			broken += time.Since(begun)
 			mu.Unlock()
 			t.Logf("%s: %d of %d owed", kind, n, owedAgents)
 		}
@@ -65,13 +68,13 @@ func TestChaosAgents(t *testing.T) {
 			w.Settle(t, 2*losing)
 		})
 	})
-	var tally Tally
+	var counts record.Counts
 	for _, kind := range []string{daemonOfAgent, shortCut, longCut, pastLease} {
-		tally = append(tally, Count{Fault: kind, Count: hits[kind], Owed: owedAgents})
+		counts = append(counts, record.Count{Fault: kind, Count: hits[kind], Owed: owedAgents})
 	}
-	record(t, "agents", tally)
-	recordTime(t, time.Since(begun))
-	for _, c := range tally {
+	record.Keep(t, "agents", counts)
+	record.Time(t, broken)
+	for _, c := range counts {
 		require.NotZero(t, c.Count, "%s never happened", c.Fault)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/testkit/fleet"
+	"github.com/forgeyard/forgeyard/testkit/record"
 	"github.com/forgeyard/forgeyard/testkit/scenario"
 )
 
@@ -68,7 +69,7 @@ func TestChaosJobs(t *testing.T) {
 	a := newAccounts(t, w, c, n)
 	a.checkAll(pipelines, 0)
 	a.checkFaults(minutes)
-	recordTime(t, broken)
+	record.Time(t, broken)
 	w.FillSlots(t)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/testkit/fleet"
+	"github.com/forgeyard/forgeyard/testkit/record"
 	"github.com/forgeyard/forgeyard/testkit/scenario"
 )
 
@@ -98,18 +99,18 @@ func TestSoak(t *testing.T) {
 	v := w.Settle(t, submitted/2)
 	t.Logf("%d jobs submitted, %d ended, in %s", submitted, v.Terminal, span)
 	require.GreaterOrEqual(t, float64(v.Terminal), leastRate*span.Seconds(), "too little traffic")
-	var tally Tally
+	var counts record.Counts
 	for _, f := range faults {
-		tally = append(tally, Count{Fault: f.name, Count: made[f.name]})
+		counts = append(counts, record.Count{Fault: f.name, Count: made[f.name]})
 	}
 	for _, f := range faults {
 		require.NotZero(t, made[f.name], "%s never happened", f.name)
 	}
 	m.flat(t)
 	if minutes >= 60 { // shorter ones do not add up to a long one
-		tally = append(tally, Count{Fault: "an hour flat", Count: 1, Owed: 1})
+		counts = append(counts, record.Count{Fault: "an hour flat", Count: 1, Owed: 1})
 	}
-	record(t, "soak", tally)
+	record.Keep(t, "soak", counts)
 }
 
 // submitSlowly submits short runs, some with an output, until ctx ends. It returns how many jobs that were.

@@ -18,6 +18,7 @@ import (
 	"github.com/forgeyard/forgeyard/fsm"
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/testkit/fleet"
+	"github.com/forgeyard/forgeyard/testkit/record"
 	"github.com/forgeyard/forgeyard/testkit/scenario"
 )
 
@@ -61,7 +62,7 @@ func TestChaosStore(t *testing.T) {
 	a := newAccounts(t, w, c, n)
 	a.checkAll(storePipelines, extra)
 	w.FillSlots(t)
-	record(t, "store", Tally{{Fault: killStore, Count: n.done[killStore]}})
+	record.Keep(t, "store", record.Counts{{Fault: killStore, Count: n.done[killStore]}})
 }
 
 // withoutStore kills the store and shows that a job without bytes runs to its end,

@@ -23,8 +23,8 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/health"
 	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/fsm"
-	"github.com/forgeyard/forgeyard/testkit/chaos"
 	"github.com/forgeyard/forgeyard/testkit/fleet"
+	"github.com/forgeyard/forgeyard/testkit/record"
 )
 
 const (
@@ -137,23 +137,13 @@ func run(t *testing.T, f *fleet.Fleet, l line) {
 	}
 }
 
-// keep adds the line to the record of chaos runs: ten minutes of each are owed over runs.
+// keep adds the line to the record: ten minutes of each are owed over runs.
 func keep(t *testing.T, l line, span time.Duration, c cost) {
-	file := os.Getenv(chaos.RecordEnv)
-	if file == "" || t.Failed() {
-		return
-	}
-	run := chaos.Count{At: time.Now().UTC().Truncate(time.Second), Suite: "elections"}
-	if commits := chaos.Commits(t.Context()); len(commits) > 0 {
-		run.Commit = commits[0][:12]
-	}
-	run.Fault, run.Count, run.Owed = l.name+": seconds", int(span.Seconds()), 600
-	counts := chaos.Tally{run}
+	counts := record.Counts{{Fault: l.name + ": seconds", Count: int(span.Seconds()), Owed: 600}}
 	if c.atOnce > 0 {
-		run.Fault, run.Count, run.Owed = l.name+": within "+atOnce.String(), c.atOnce, 20
-		counts = append(counts, run)
+		counts = append(counts, record.Count{Fault: l.name + ": within " + atOnce.String(), Count: c.atOnce, Owed: 20})
 	}
-	require.NoError(t, counts.Append(file))
+	record.Keep(t, "elections", counts)
 }
 
 // splits is how many of so many elections by timers may split their votes.

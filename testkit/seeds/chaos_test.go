@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/forgeyard/forgeyard/testkit/chaos"
+	"github.com/forgeyard/forgeyard/testkit/record"
 )
 
 // Names of environment variables.
@@ -43,33 +43,20 @@ func TestChaosSeeds(t *testing.T) {
 		}
 	}
 	t.Logf("%d seeds from %d; what happened:\n%s", done, first, total)
-	record(t, done, total)
+	keep(t, done, total)
 	for _, kind := range slices.Concat(Kinds(), Effects()) {
 		require.NotZero(t, total.Counts()[kind], "%s never happened: give it more minutes", kind)
 	}
 }
 
-// record keeps the counts of the run over runs, where a record is asked for.
-func record(t *testing.T, done int, total *Tally) {
+// keep adds the counts of the run to the record.
+func keep(t *testing.T, done int, total *Tally) {
 	t.Helper()
-	file := os.Getenv(chaos.RecordEnv)
-	if file == "" {
-		return
-	}
-	run := chaos.Count{At: time.Now().UTC(), Suite: "seeds"}
-	if commits := chaos.Commits(t.Context()); len(commits) > 0 {
-		run.Commit = commits[0][:12]
-	}
-	counts := chaos.Tally{}
-	add := func(fault string, n, owed int) {
-		run.Fault, run.Count, run.Owed = fault, n, owed
-		counts = append(counts, run)
-	}
-	add("a seed", done, goal)
+	counts := record.Counts{{Fault: "a seed", Count: done, Owed: goal}}
 	for _, kind := range slices.Concat(Kinds(), Effects()) {
-		add(string(kind), total.Counts()[kind], 1)
+		counts = append(counts, record.Count{Fault: string(kind), Count: total.Counts()[kind], Owed: 1})
 	}
-	require.NoError(t, counts.Append(file))
+	record.Keep(t, "seeds", counts)
 }
 
 // TestReplay runs FORGEYARD_SEED again and again, as a chaos run does.

@@ -1,6 +1,5 @@
-// What chaos runs counted, kept over runs: JSON lines, one for each kind of fault of one run.
-
-package chaos
+// Package record keeps what chaos runs counted: JSON lines, one for each kind of fault of one run that passed.
+package record
 
 import (
 	"bufio"
@@ -16,11 +15,11 @@ import (
 	"time"
 )
 
-// RecordEnv names the file of the record; unset, nothing is kept.
-const RecordEnv = "FORGEYARD_CHAOS_RECORD"
+// FileEnv names the file of the record; unset, nothing is kept.
+const FileEnv = "FORGEYARD_CHAOS_RECORD"
 
-// SinceEnv names a commit: what runs before it counted is left out. Unset, all
-// commits that the present one stands on count.
+// SinceEnv names the first commit whose runs count. Unset, those of all commits that
+// the present one stands on do.
 const SinceEnv = "FORGEYARD_CHAOS_SINCE"
 
 // Count is how often one run made one kind of fault and saw what must follow.
@@ -33,11 +32,11 @@ type Count struct {
 	Owed   int       `json:"owed"` // over runs; 0 when nothing is claimed
 }
 
-// Tally is a list of counts.
-type Tally []Count
+// Counts is a list of them.
+type Counts []Count
 
 // Append adds the counts of a run to the record.
-func (t Tally) Append(file string) error {
+func (t Counts) Append(file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
@@ -52,8 +51,8 @@ func (t Tally) Append(file string) error {
 	return errors.Join(err, out.Close())
 }
 
-// ReadTally reads a record; one that does not exist is empty.
-func ReadTally(file string) (t Tally, err error) {
+// Read reads a record; one that does not exist is empty.
+func Read(file string) (t Counts, err error) {
 	in, err := os.Open(file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -75,7 +74,7 @@ func ReadTally(file string) (t Tally, err error) {
 
 // Sum adds up the runs, by suite and fault in the order in which they first
 // appear. What was owed last is owed.
-func (t Tally) Sum() (sums Tally) {
+func (t Counts) Sum() (sums Counts) {
 	at := map[[2]string]int{}
 	for _, c := range t {
 		key := [2]string{c.Suite, c.Fault}
@@ -92,7 +91,7 @@ func (t Tally) Sum() (sums Tally) {
 }
 
 // Of leaves out what was counted at commits that are not among these; nil keeps everything.
-func (t Tally) Of(commits []string) (kept Tally) {
+func (t Counts) Of(commits []string) (kept Counts) {
 	if commits == nil {
 		return t
 	}
@@ -108,7 +107,7 @@ func (t Tally) Of(commits []string) (kept Tally) {
 }
 
 // String is the table of the sums, and says which are below what is owed.
-func (t Tally) String() string {
+func (t Counts) String() string {
 	var b strings.Builder
 	out := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, c := range t.Sum() {
@@ -126,13 +125,14 @@ func (t Tally) String() string {
 }
 
 // Commits lists the present commit of the repository around the working directory
-// and those it stands on, newest first, down to SinceEnv. nil outside a repository.
+// and those it stands on, newest first, down to SinceEnv, that one included. nil
+// outside a repository.
 func Commits(ctx context.Context) []string {
-	span := "HEAD"
+	args := []string{"rev-list", "HEAD"}
 	if since := os.Getenv(SinceEnv); since != "" {
-		span = since + "..HEAD"
+		args = append(args, "--not", since+"^@") // its parents, of which it may have none
 	}
-	text, err := exec.CommandContext(ctx, "git", "rev-list", span).Output()
+	text, err := exec.CommandContext(ctx, "git", args...).Output()
 	if err != nil {
 		return nil
 	}
