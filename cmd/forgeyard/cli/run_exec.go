@@ -60,7 +60,7 @@ func (a *app) exec(ctx context.Context, spec runner.RunSpec, f runFlags) error {
 	defer stop()
 	work, leave := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer leave(nil)
-	d, err := a.submit(work, spec, f)
+	d, early, err := a.submitUnlessPressed(work, presses, spec, f)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (a *app) exec(ctx context.Context, spec runner.RunSpec, f runFlags) error {
 		return err
 	}
 
-	asked := a.onPress(work, presses, d.ID, leave)
+	asked := a.onPress(work, presses, early, d.ID, leave)
 	tell := &progress{app: a, quiet: true}
 	follow := &follower{app: a, client: c, run: d.ID, printer: a.newLogPrinter(d.ID, jobNames(spec)), note: a.note, watch: tell.tell}
 	d, err = follow.toEnd(work, d)
@@ -90,6 +90,31 @@ func (a *app) exec(ctx context.Context, spec runner.RunSpec, f runFlags) error {
 		}
 	}
 	return a.execVerdict(d, interrupted)
+}
+
+// submitUnlessPressed gives up packing, uploading and submitting at the first Ctrl-C;
+// pressed tells that one came when the run had been submitted all the same.
+func (a *app) submitUnlessPressed(work context.Context, presses <-chan os.Signal, spec runner.RunSpec, f runFlags) (d runner.RunDocument, pressed bool, err error) {
+	submitting, giveUp := context.WithCancel(work)
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		select {
+		case <-presses:
+			pressed = true
+			giveUp()
+		case <-submitting.Done():
+		}
+	})
+	d, err = a.submit(submitting, spec, f)
+	giveUp()
+	wait.Wait()
+	if err == nil || !pressed {
+		return d, pressed, err
+	}
+	if !errors.Is(err, context.Canceled) {
+		return d, pressed, err // it failed by itself just then
+	}
+	return d, pressed, verdict{ExitInterrupted} // submit has said what there may be
 }
 
 // execVerdict exits as the command did.
@@ -135,16 +160,18 @@ func (a *app) presses(ctx context.Context) (<-chan os.Signal, func()) {
 	return ch, func() { close(done); once.Wait() }
 }
 
-// onPress asks for the run's end at the first press and leaves at the second.
+// onPress asks for the run's end at the first press, which may have come early, and leaves at the second.
 // The function that it returns waits for it to end, once work has, and tells whether anybody pressed.
-func (a *app) onPress(work context.Context, presses <-chan os.Signal, run string, leave context.CancelCauseFunc) func() bool {
+func (a *app) onPress(work context.Context, presses <-chan os.Signal, early bool, run string, leave context.CancelCauseFunc) func() bool {
 	var pressed bool
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		select {
-		case <-work.Done():
-			return
-		case <-presses:
+		if !early {
+			select {
+			case <-work.Done():
+				return
+			case <-presses:
+			}
 		}
 		pressed = true
 		a.note("asking for the end of run %s; Ctrl-C again leaves it alone", run)

@@ -139,14 +139,47 @@ func TestTwoCtrlCsDetach(t *testing.T) {
 	t.Parallel()
 	keys := make(presser, 2)
 	f := execution(one(runner.JobLeased, "", 0))
+	f["GET /v1/runs/"+failedRun+"/jobs/vet/logs"] = func(w http.ResponseWriter, r *http.Request) {
+		keys <- os.Interrupt // once its output is seen
+		serveLog(w, r, "hello\n", 6)
+	}
 	f["POST /v1/runs/"+failedRun+"/cancel"] = func(w http.ResponseWriter, _ *http.Request) {
 		access.WriteJSON(w, http.StatusOK, one(runner.JobLeased, "", 0))
 		keys <- os.Interrupt
 	}
-	keys <- os.Interrupt
 	s := invoke(t, []string{f.serve(t)}, func(s *screen) { s.Interrupts = keys.deliver }, "run", "exec", "--", "vet")
 	require.Equal(t, ExitInterrupted, s.code, s.err.String())
 	require.Contains(t, s.err.String(), "left while it ends: forgeyard run show "+failedRun+"\n")
+}
+
+// TestCtrlCBeforeThereIsARun: whatever hangs on the way to a run, a press ends the
+// command, and it says whether there may be one.
+func TestCtrlCBeforeThereIsARun(t *testing.T) {
+	t.Parallel()
+	source := t.TempDir()
+	require.NoError(t, os.WriteFile(source+"/file", []byte("text"), 0o600))
+	for where, c := range map[string]struct {
+		route string
+		says  string
+		args  []string
+	}{
+		"uploading":  {"POST /v1/sources", "interrupted: nothing was submitted", []string{"--source", source}},
+		"submitting": {"POST /v1/runs", "interrupted: the run may have been submitted; repeat the command with --idempotency-key ", nil},
+	} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			keys := make(presser, 2)
+			f := execution(one(runner.JobLeased, "", 0))
+			f[c.route] = func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				keys <- os.Interrupt
+				<-r.Context().Done() // it never answers
+			}
+			s := invoke(t, []string{f.serve(t)}, func(s *screen) { s.Interrupts = keys.deliver }, append(append([]string{"run", "exec"}, c.args...), "--", "vet")...)
+			require.Equal(t, ExitInterrupted, s.code, s.err.String())
+			require.Contains(t, s.err.String(), c.says)
+		})
+	}
 }
 
 func TestSubmitFollow(t *testing.T) {

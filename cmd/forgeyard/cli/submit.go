@@ -103,6 +103,9 @@ func (a *app) submit(ctx context.Context, spec runner.RunSpec, f runFlags) (d ru
 	}
 	if f.source != "" {
 		if spec.Source, err = a.uploadSource(ctx, c, f.source); err != nil {
+			if ctx.Err() != nil {
+				a.note("interrupted: nothing was submitted")
+			}
 			return d, err
 		}
 	}
@@ -113,8 +116,12 @@ func (a *app) submit(ctx context.Context, spec runner.RunSpec, f runFlags) (d ru
 	bounded, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	err = c.Post(bounded, "/v1/runs", key, spec, &d)
+	again := "repeat the command with --idempotency-key " + key + ": it returns the run if it was stored, and else submits it"
+	if ctx.Err() != nil && err != nil {
+		a.note("interrupted: the run may have been submitted; %s", again)
+	}
 	if failed := (*client.Error)(nil); errors.As(err, &failed) && failed.Problem.OutcomeUnknown {
-		failed.Problem.Hint = "repeat the command with --idempotency-key " + key + ": it returns the run if it was stored, and else submits it"
+		failed.Problem.Hint = again
 	}
 	return d, err
 }
