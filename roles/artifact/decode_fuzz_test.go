@@ -38,7 +38,8 @@ func FuzzParseDigest(f *testing.F) {
 func FuzzOpenURL(f *testing.F) {
 	for name, s := range map[string]string{
 		"file": "file:///srv/cas", "relative": "file:srv/cas", "a host": "file://host/srv", "s3": "s3://bucket/prefix?endpoint=localhost:9000&region=eu&insecure=true",
-		"credentials": "s3://AKIA:hunter2secret@bucket/prefix", "malformed": "s3://AKIA:hunter2%zzsecret@bucket", "unknown parameter": "s3://bucket?secret=hunter2secret",
+		"credentials": "s3://AKIA:hunter2secret@bucket/prefix", "malformed": "s3://AKIA:hunter2%zzsecret@bucket", "unknown parameter": "s3://bucket?secret=hunter2secret", "nameless parameter": "s3:?hunter2",
+		"endpoint": "s3://bucket?endpoint=hunter2_secret://", "scheme": "hunter2secret:x",
 		"another scheme": "gopher://x", "no bucket": "s3:///prefix", "dots": "file:///srv/../../etc", "control": "file:///\x00", "nothing": "",
 	} {
 		corpus.Add(f, name, s)

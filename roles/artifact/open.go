@@ -86,7 +86,7 @@ func open(rawURL string, cluster fsm.ClusterID, opts Options) (Store, error) {
 	case "s3":
 		return openS3(u, cluster, opts)
 	}
-	return nil, ErrURL.Wrap(nil, "%.20q is not a kind of artifact store; use file or s3", u.Scheme)
+	return nil, ErrURL.Wrap(nil, "the artifact store's URL is of neither kind: file:///directory or s3://bucket")
 }
 
 // admission lets calls through once the store was seen to belong to this

@@ -34,7 +34,7 @@ func openS3(u *url.URL, owner fsm.ClusterID, opts Options) (*s3Store, error) {
 		switch k {
 		case "endpoint", "region", "insecure":
 		default:
-			return nil, ErrURL.Wrap(nil, "an s3 store's URL has the parameters endpoint, region and insecure, not %.40q", k)
+			return nil, ErrURL.Wrap(nil, "an s3 store's URL has the parameters endpoint, region and insecure, no others")
 		}
 	}
 	insecure := q.Get("insecure")
@@ -55,7 +55,7 @@ func openS3(u *url.URL, owner fsm.ClusterID, opts Options) (*s3Store, error) {
 		MaxRetries: s3Retries, BucketLookup: minio.BucketLookupAuto,
 	})
 	if err != nil {
-		return nil, ErrURL.Wrap(err, "")
+		return nil, ErrURL.Wrap(nil, "the endpoint of the s3 store's URL is no host:port") // the library repeats it
 	}
 	prefix := strings.Trim(u.Path, "/")
 	if prefix != "" {
