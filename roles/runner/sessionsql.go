@@ -28,6 +28,12 @@ UPDATE forge.dispatch d SET state = 'open'
  WHERE l.agent_id = $1 AND l.state = 'active' AND l.session = $2 AND l.id <> ALL ($3::text[]::uuid[])
    AND l.reason = '' AND d.lease_id = l.id AND d.state = 'delivered'`
 
+// An acceptance that came by the link before may not have ended yet: it holds the
+// lease's row. Whoever registers waits for it, and so sees below what it did; one
+// that comes later waits for the registration, and finds that its link is no more.
+const awaitAcceptedSQL = `
+SELECT FROM forge.leases WHERE agent_id = $1 AND state = 'active' ORDER BY id FOR NO KEY UPDATE`
+
 const keepSQL = `SELECT id::text FROM forge.leases WHERE agent_id = $1 AND state = 'active' AND id = ANY ($2::text[]::uuid[])`
 
 // record writes the link down and answers from the database's truth.
@@ -41,6 +47,7 @@ func (s *Sessions) record(ctx context.Context, l *session, h Hello) (Welcome, er
 	known, labels := orEmpty(h.Known), orEmpty(h.Labels)
 	l.asked = true
 	err := s.cfg.Store.Batch(ctx, func(b *pgx.Batch) {
+		b.Queue(awaitAcceptedSQL, l.agent)
 		b.Queue(reopenSQL, l.agent, h.Session, known)
 		b.Queue(keepSQL, l.agent, known).Query(collect(&w.Keep))
 		b.Queue(registerSQL, l.agent, h.Session, l.id, s.cfg.Node, h.Slots, labels, h.Build). // agents are locked after orders
