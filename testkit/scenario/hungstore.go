@@ -31,8 +31,10 @@ func StopOnHungStore(t testing.TB, w *World) {
 	p := w.supervise(t, victim, build(t, "testkit/disk/confine"), w.Dir())
 	w.moreLeases(t, 10)
 	p.Inject(disk.Fault{Op: disk.Sync, Path: artifactStore, Delay: disk.Hang})
-	run := w.submitSpec(t, fleet.ShellRun("logs", 200, "for i in 1 2 3 4 5; do echo line $i; sleep 0.1; done"))
-	w.attract(t, func() bool { return p.Hits()[0] > 0 })
+	var runs []string
+	w.attract(t, func() bool { return p.Hits()[0] > 0 }, func() {
+		runs = append(runs, w.submitSpec(t, fleet.ShellRun("logs", 40, "for i in 1 2 3 4 5; do echo line $i; sleep 0.1; done")))
+	})
 	said, told := logged(t, victim, stuckCode), now()
 	require.NoError(t, victim.Terminate())
 	code, err := victim.WaitExit(ctx)
@@ -43,14 +45,17 @@ func StopOnHungStore(t testing.TB, w *World) {
 	w.moreLeases(t, 10)
 	require.NoError(t, victim.Resume(ctx))
 	w.whole(t, victim)
-	w.ended(t, run, runner.RunSucceeded)
+	for _, run := range runs {
+		w.ended(t, run, runner.RunSucceeded)
+	}
 }
 
-// attract kills and resumes the daemons after the first until what its agents do shows:
-// whoever loses a daemon goes to another one, drawn anew.
-func (w *World) attract(t testing.TB, shows func() bool) {
+// attract has the agents work, and kills and resumes the daemons after the first, until
+// what the agents do shows: whoever loses a daemon goes to another one.
+func (w *World) attract(t testing.TB, shows func() bool, work func()) {
 	t.Helper()
 	for i := range 4 * tries {
+		work()
 		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); <-time.After(20 * time.Millisecond) {
 			if shows() {
 				return
