@@ -48,6 +48,17 @@ func (d *badDisk) below(c *Config) {
 func (d *badDisk) fail(err error) { d.refuse.Store(&err) }
 func (d *badDisk) heal()          { d.refuse.Store(nil); d.delay.Store(0) }
 
+// hangOnce has one write of the leader hang for twice as long as closing waits.
+func (d *badDisk) hangOnce(t *testing.T, leader *Node) {
+	t.Helper()
+	d.delay.Store(int64(2 * closeBound))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := leader.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.SetMaintenance{State: fsm.ReadOnly}})
+	require.True(t, cluster.OutcomeUnknown(err), "%v", err)
+	d.heal()
+}
+
 var (
 	diskFull   = &fs.PathError{Op: "write", Path: storeFile, Err: syscall.ENOSPC}
 	diskFailed = &fs.PathError{Op: "write", Path: storeFile, Err: syscall.EIO}
@@ -201,14 +212,9 @@ func hungLeader(t *testing.T, limit time.Duration) {
 func TestHandoverBehindAHungDisk(t *testing.T) {
 	withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, _ *ledger) {
 		leader := f.leader()
-		disks[leader.id].delay.Store(int64(2 * closeBound))
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		_, err := leader.node.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.SetMaintenance{State: fsm.ReadOnly}})
-		require.True(t, cluster.OutcomeUnknown(err), "%v", err)
+		disks[leader.id].hangOnce(t, leader.node)
 		<-time.After(2 * fast.HeartbeatTimeout)
 		require.ErrorIs(t, leader.node.StepDown(t.Context(), "it is asked"), ErrStoreStalled)
-		disks[leader.id].heal()
 		<-time.After(2 * closeBound)
 	}, func(c *Config) { c.StallLimit = time.Hour })
 }
@@ -229,10 +235,7 @@ func TestAskedAsADiskBeginsToHang(t *testing.T) {
 						return ctx
 					}
 					leader := f.leader()
-					disks[leader.id].delay.Store(int64(2 * closeBound))
-					_, err := leader.node.Propose(briefly(), fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.SetMaintenance{State: fsm.ReadOnly}})
-					require.True(t, cluster.OutcomeUnknown(err), "%v", err)
-					disks[leader.id].heal()
+					disks[leader.id].hangOnce(t, leader.node)
 					require.Error(t, ask(briefly(), leader.node))
 					leader.connect(false)
 					require.ErrorIs(t, leader.node.Close(), ErrStoreStalled)
@@ -249,12 +252,7 @@ func TestAskedAsADiskBeginsToHang(t *testing.T) {
 func TestClosedWhileItsDiskHungLetsGo(t *testing.T) {
 	withDisks(t, func(t *testing.T, f *fleet, disks map[fsm.NodeID]*badDisk, l *ledger) {
 		leader := f.leader()
-		disks[leader.id].delay.Store(int64(2 * closeBound))
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		_, err := leader.node.Propose(ctx, fsm.Proposal{Request: cluster.NewRequestID(), Command: fsm.SetMaintenance{State: fsm.ReadOnly}})
-		require.True(t, cluster.OutcomeUnknown(err), "%v", err)
-		disks[leader.id].heal()
+		disks[leader.id].hangOnce(t, leader.node)
 		leader.connect(false)
 		require.ErrorIs(t, leader.node.Close(), ErrStoreStalled)
 		leader.node, leader.raft = nil, nil
