@@ -101,8 +101,8 @@ type journal struct {
 //
 // Once it has more than limit entries (0: the default), and where an earlier build
 // wrote some without a checksum, closed leases are put aside. They need no memory:
-// a closed lease has ended in the database, so it is not offered again, and a stale
-// offer of one is answered but never granted.
+// a closed lease has ended in the database, or the reason why it was given up stands
+// there, so it is not offered again, and a stale offer of one is answered but never granted.
 func openJournal(dir string, limit int) (*journal, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("agent directory: %w", err)

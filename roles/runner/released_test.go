@@ -22,6 +22,7 @@ func TestReleasedIsNotOfferedAgain(t *testing.T) {
 	require.True(t, first.accept(given))
 	first.say(runner.Message{Release: &runner.Release{Lease: given, Reason: "its time is over", Started: true}})
 	require.True(t, completed(first, given))
+	require.False(t, first.answer(given), "a stale offer is not granted")
 	require.NoError(t, first.Close())
 
 	second := p.speak("a", "d1")

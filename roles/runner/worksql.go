@@ -23,7 +23,7 @@ RETURNING l.agent_id, l.id::text`
 
 // A lease is accepted by one process of its agent and by no other, not even in
 // the moment in which the agent's link moves and both processes hold the order.
-// One whose end was asked for is not started any more: its time ends instead,
+// One that its agent gave up is nobody's. One whose end was asked for is not started any more: its time ends instead,
 // unless it was accepted before, for it may run, and its agent is told.
 const acceptSQL = `
 WITH m AS MATERIALIZED (
@@ -32,7 +32,7 @@ WITH m AS MATERIALIZED (
   UPDATE forge.leases l SET session = m.session, accepted_at = coalesce(l.accepted_at, coordination.clock()), heartbeat_at = coordination.clock(),
          expires_at = CASE WHEN l.cancel_requested_at IS NULL THEN greatest(l.expires_at, coordination.clock() + $4::interval)
                            WHEN l.accepted_at IS NULL THEN least(l.expires_at, coordination.clock()) ELSE l.expires_at END
-    FROM m WHERE l.id = m.id AND l.agent_id = m.agent AND l.state IS NOT DISTINCT FROM 'active' AND (l.session IS NULL OR l.session = m.session)
+    FROM m WHERE l.id = m.id AND l.agent_id = m.agent AND l.state IS NOT DISTINCT FROM 'active' AND l.reason = '' AND (l.session IS NULL OR l.session = m.session)
   RETURNING l.id, m.link, l.cancel_requested_at IS NULL AS granted), sent AS (
   UPDATE forge.dispatch d SET state = 'delivered', delivered_at = coordination.clock()
     FROM mine WHERE d.lease_id = mine.id AND d.state IS NOT DISTINCT FROM 'open')
@@ -83,7 +83,7 @@ const releaseSQL = `
 WITH m AS MATERIALIZED (
   SELECT m.*, l.state AS was
     FROM unnest($1::text[]::uuid[], $2::text[], $3::text[]) AS m(id, agent, reason) JOIN forge.leases l ON l.id = m.id AND l.agent_id = m.agent), given AS (
-  UPDATE forge.leases l SET expires_at = least(l.expires_at, coordination.clock()), reason = m.reason, note = '',
+  UPDATE forge.leases l SET expires_at = least(l.expires_at, coordination.clock()), reason = coalesce(nullif(m.reason, ''), 'given up'), note = '',
          accepted_at = coalesce(l.accepted_at, coordination.clock()), heartbeat_at = coordination.clock()
     FROM m WHERE l.id = m.id AND l.state IS NOT DISTINCT FROM 'active')
 SELECT agent, id::text, was <> 'done' FROM m`
