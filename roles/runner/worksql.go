@@ -23,8 +23,9 @@ RETURNING l.agent_id, l.id::text`
 
 // A lease is accepted by one process of its agent and by no other, not even in
 // the moment in which the agent's link moves and both processes hold the order.
-// One that its agent gave up is nobody's. One whose end was asked for is not started any more: its time ends instead,
-// unless it was accepted before, for it may run, and its agent is told.
+// One that its agent gave up is nobody's. One whose end was asked for is not
+// started any more: its time ends instead, unless it was accepted before, for it
+// may run, and its agent is told.
 const acceptSQL = `
 WITH m AS MATERIALIZED (
   SELECT m.id, m.agent, m.link, a.session

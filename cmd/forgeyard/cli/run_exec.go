@@ -108,13 +108,10 @@ func (a *app) submitUnlessPressed(work context.Context, presses <-chan os.Signal
 	d, err = a.submit(submitting, spec, f)
 	giveUp()
 	wait.Wait()
-	if err == nil || !pressed {
-		return d, pressed, err
+	if pressed && errors.Is(err, context.Canceled) { // else it ended by itself just then
+		err = verdict{ExitInterrupted} // submit has said what there may be
 	}
-	if !errors.Is(err, context.Canceled) {
-		return d, pressed, err // it failed by itself just then
-	}
-	return d, pressed, verdict{ExitInterrupted} // submit has said what there may be
+	return d, pressed, err
 }
 
 // execVerdict exits as the command did.

@@ -143,7 +143,8 @@ func run(ctx context.Context, cfg config.Config, start Start, version server.Ver
 	return errors.Join(err, stopInTime(ctx, d.Stop, out.Exit))
 }
 
-// stopInTime stops in order; when that takes longer than it may, exit ends the process.
+// stopInTime stops what has started, in order; when that takes longer than it may,
+// exit ends the process.
 func stopInTime(ctx context.Context, inOrder func(context.Context) error, exit func(code int, reason string)) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopBound)
 	defer cancel()
