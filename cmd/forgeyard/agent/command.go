@@ -2,19 +2,19 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	charm "github.com/charmbracelet/log"
 	"github.com/spf13/cobra"
 
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/watchdog"
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/transport"
 	"github.com/forgeyard/forgeyard/transport/pki"
@@ -22,6 +22,10 @@ import (
 
 // protocolMin and protocolMax are what this build speaks with daemons.
 const protocolMin, protocolMax = 1, 1
+
+// stopBound is what an agent has to end beyond its jobs' grace before its process ends
+// without it: its jobs' supervisors end with it.
+const stopBound = 20 * time.Second
 
 // Command returns `forgeyard agent`.
 func Command(build string) *cobra.Command {
@@ -31,11 +35,17 @@ func Command(build string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run an agent that executes jobs",
-		Long:  "Runs an agent until SIGINT or SIGTERM; then running jobs have --grace to end, a second signal ends them at once. It needs a certificate from `forgeyard pki issue agent` and the agents' addresses of one or more daemons.",
+		Long:  "Runs an agent until SIGINT or SIGTERM; then running jobs have --grace to end, a second signal ends them at once, a third one the agent. It needs a certificate from `forgeyard pki issue agent` and the agents' addresses of one or more daemons.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
+			ctx := cmd.Context()
+			cfg.Logger = slog.New(charm.NewWithOptions(cmd.ErrOrStderr(), charm.Options{ReportTimestamp: true, TimeFormat: time.RFC3339Nano}))
+			exit := watchdog.Exit(func(code int, reason string) {
+				cfg.Logger.Error("ending this process", "reason", reason, "exit", code)
+			})
+			watch := watchdog.Arm(ctx, cfg.Grace+stopBound, exit)
+			defer watch.Disarm()
+			watch.Enter("reading the certificate")
 			identity, err := pki.Load(cert, key, ca)
 			if err != nil {
 				return guided(err)
@@ -43,7 +53,7 @@ func Command(build string) *cobra.Command {
 			if err := identity.Usable(pki.KindAgent, time.Now()); err != nil {
 				return err
 			}
-			cfg.Logger = slog.New(charm.NewWithOptions(cmd.ErrOrStderr(), charm.Options{ReportTimestamp: true, TimeFormat: time.RFC3339Nano}))
+			watch.Enter("opening sockets and files")
 			endpoint, err := dialer(identity, cfg.Logger)
 			if err != nil {
 				return err
@@ -66,7 +76,13 @@ func Command(build string) *cobra.Command {
 				return err
 			}
 			cfg.Logger.Info("agent started", "agent", identity.Subject().ID, "session", a.Session(), "slots", cfg.Slots)
-			defer hurryOnSecondSignal(a)()
+			watch.Enter("running")
+			hurried, hurry := context.WithCancel(context.WithoutCancel(ctx))
+			defer hurry()
+			hurriedWatch := watchdog.Arm(hurried, stopBound, exit)
+			hurriedWatch.Enter("running, in a hurry")
+			defer hurriedWatch.Disarm()
+			defer onSecondSignal(func() { a.Hurry(); hurry() })()
 			return a.Run(ctx)
 		},
 	}

@@ -23,9 +23,9 @@ func supervise() *cobra.Command {
 	}
 }
 
-// hurryOnSecondSignal ends the agent's grace when it is told to end once more;
-// the first signal ends the command's context.
-func hurryOnSecondSignal(a *runner.Agent) (stop func()) {
+// onSecondSignal calls hurry when the process is told to end once more; the first signal
+// ends the command's context, and the third one, which nobody takes, the process.
+func onSecondSignal(hurry func()) (stop func()) {
 	signals, quit, ended := make(chan os.Signal, 2), make(chan struct{}), make(chan struct{})
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -37,7 +37,8 @@ func hurryOnSecondSignal(a *runner.Agent) (stop func()) {
 				return
 			}
 		}
-		a.Hurry()
+		signal.Stop(signals)
+		hurry()
 	}()
 	return func() { signal.Stop(signals); close(quit); <-ended }
 }

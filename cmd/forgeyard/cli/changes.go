@@ -123,7 +123,7 @@ func (a *app) promoteCommand() *cobra.Command {
 				return err
 			}
 			if before.Quorum.VotersTotal == 1 && !isVoter(before, given[0]) {
-				err := a.confirm(yes, "with two voters, losing either one stops all writes; promote a third one soon", "Promote "+clean(given[0])+"?")
+				err := a.confirm(c.Context(), yes, "with two voters, losing either one stops all writes; promote a third one soon", "Promote "+clean(given[0])+"?")
 				if err != nil {
 					return err
 				}

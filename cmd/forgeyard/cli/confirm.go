@@ -4,12 +4,35 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"strings"
 )
 
+// untilInterrupted reads until ctx ends: a terminal, or a pipe that nobody writes to, may
+// keep the reader for ever. What is left of it ends with the process.
+func untilInterrupted[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		var got answer
+		got.value, got.err = read()
+		done <- got
+	}()
+	select {
+	case got := <-done:
+		return got.value, got.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
 // confirm asks a person to agree. Without one (no terminal, --no-input) it refuses, with exit code 5.
-func (a *app) confirm(yes bool, danger, question string) error {
+func (a *app) confirm(ctx context.Context, yes bool, danger, question string) error {
 	if yes {
 		return nil
 	}
@@ -19,7 +42,10 @@ func (a *app) confirm(yes bool, danger, question string) error {
 	if _, err := fmt.Fprintf(a.io.Err, "%s\n%s [y/N] ", clean(danger), question); err != nil {
 		return err
 	}
-	answer, err := bufio.NewReader(a.io.In).ReadString('\n')
+	answer, err := untilInterrupted(ctx, func() (string, error) { return bufio.NewReader(a.io.In).ReadString('\n') })
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if answer = strings.ToLower(strings.TrimSpace(answer)); err == nil && (answer == "y" || answer == "yes") {
 		return nil
 	}

@@ -4,11 +4,14 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -191,6 +194,24 @@ func TestInterrupted(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := Run(cancelled(t), IO{In: strings.NewReader(""), Out: &out, Err: &errs}, Deps{}, []string{"cluster", "status", "--endpoint", dead(t)})
 	require.Equal(t, ExitInterrupted, code, errs.String())
+}
+
+// Nobody has to type before Ctrl-C is heard.
+func TestInterruptedWhileReading(t *testing.T) {
+	single := healthy()
+	single.Quorum.VotersTotal, single.Members = 1, single.Members[:1]
+	for _, args := range []string{"run submit -", "cluster promote node-b"} {
+		t.Run(args, func(t *testing.T) {
+			f := fleet{"GET /v1/cluster/status": single}
+			silent, typed := io.Pipe()
+			defer typed.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(100*time.Millisecond, cancel)
+			var out, errs bytes.Buffer
+			screen := IO{In: silent, Out: &out, Err: &errs, InTTY: true, OutTTY: true}
+			require.Equal(t, ExitInterrupted, Run(ctx, screen, Deps{}, append(strings.Fields(args), "--endpoint", f.serve(t))), errs.String())
+		})
+	}
 }
 
 func TestNoQuorumBanner(t *testing.T) {

@@ -56,20 +56,19 @@ func (a *app) exec(ctx context.Context, spec runner.RunSpec, f runFlags) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	c, err := a.client() // before presses are counted: reading its files may hang, and a press then ends the process
+	if err != nil {
+		return err
+	}
 	presses, stop := a.presses(ctx)
 	defer stop()
 	work, leave := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer leave(nil)
-	d, early, err := a.submitUnlessPressed(work, presses, spec, f)
+	d, early, err := a.submitUnlessPressed(work, c, presses, spec, f)
 	if err != nil {
 		return err
 	}
 	a.note("run %s", d.ID)
-	c, err := a.client()
-	if err != nil {
-		return err
-	}
-
 	asked := a.onPress(work, presses, early, d.ID, leave)
 	tell := &progress{app: a, quiet: true}
 	follow := &follower{app: a, client: c, run: d.ID, printer: a.newLogPrinter(d.ID, jobNames(spec)), note: a.note, watch: tell.tell}
@@ -94,7 +93,7 @@ func (a *app) exec(ctx context.Context, spec runner.RunSpec, f runFlags) error {
 
 // submitUnlessPressed gives up packing, uploading and submitting at the first Ctrl-C;
 // pressed tells that one came when the run had been submitted all the same.
-func (a *app) submitUnlessPressed(work context.Context, presses <-chan os.Signal, spec runner.RunSpec, f runFlags) (d runner.RunDocument, pressed bool, err error) {
+func (a *app) submitUnlessPressed(work context.Context, c *client.Client, presses <-chan os.Signal, spec runner.RunSpec, f runFlags) (d runner.RunDocument, pressed bool, err error) {
 	submitting, giveUp := context.WithCancel(work)
 	var wait sync.WaitGroup
 	wait.Go(func() {
@@ -105,7 +104,7 @@ func (a *app) submitUnlessPressed(work context.Context, presses <-chan os.Signal
 		case <-submitting.Done():
 		}
 	})
-	d, err = a.submit(submitting, spec, f)
+	d, err = a.submit(submitting, c, spec, f)
 	giveUp()
 	wait.Wait()
 	if pressed && errors.Is(err, context.Canceled) { // else it ended by itself just then

@@ -29,7 +29,9 @@ func (a *app) uploadSource(ctx context.Context, c *client.Client, dir string) (d
 	}
 	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
 	hash := sha256.New()
-	packed, err := artifact.PackZstd(ctx, dir, nil, artifact.Limits{}, io.MultiWriter(f, hash))
+	packed, err := untilInterrupted(ctx, func() (artifact.Packed, error) { // the directory may hang
+		return artifact.PackZstd(ctx, dir, nil, artifact.Limits{}, io.MultiWriter(f, hash))
+	})
 	if err != nil {
 		return "", err
 	}

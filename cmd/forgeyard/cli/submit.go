@@ -72,7 +72,11 @@ func (a *app) submitCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d, err := a.submit(c.Context(), spec, f)
+			fleet, err := a.client()
+			if err != nil {
+				return err
+			}
+			d, err := a.submit(c.Context(), fleet, spec, f)
 			if err != nil {
 				return err
 			}
@@ -96,11 +100,7 @@ func (a *app) submitCommand() *cobra.Command {
 }
 
 // submit uploads the source, if one is given, and submits the run.
-func (a *app) submit(ctx context.Context, spec runner.RunSpec, f runFlags) (d runner.RunDocument, err error) {
-	c, err := a.client()
-	if err != nil {
-		return d, err
-	}
+func (a *app) submit(ctx context.Context, c *client.Client, spec runner.RunSpec, f runFlags) (d runner.RunDocument, err error) {
 	if f.source != "" {
 		if spec.Source, err = a.uploadSource(ctx, c, f.source); err != nil {
 			if ctx.Err() != nil {
@@ -142,7 +142,7 @@ func (a *app) spec(c *cobra.Command, f runFlags, given []string) (spec runner.Ru
 		if len(given) != 1 {
 			return spec, usagef("put -- before a command: forgeyard run submit -- COMMAND", "one FILE is expected, %d given", len(given))
 		}
-		spec, err = a.readSpec(given[0])
+		spec, err = untilInterrupted(c.Context(), func() (runner.RunSpec, error) { return a.readSpec(given[0]) })
 	}
 	if err != nil {
 		return spec, err

@@ -44,7 +44,7 @@ func (d *Daemon) serveAPI(context.Context) (err error) {
 		return err
 	}
 	d.api.Start()
-	d.onStop(d.api.Close)
+	d.onStop("the API", d.api.Close)
 	d.background("API", func(ctx context.Context) error {
 		select {
 		case err := <-d.api.Failed():

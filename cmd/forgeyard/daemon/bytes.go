@@ -33,7 +33,7 @@ func (d *Daemon) openContent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.onStop(func(context.Context) error { return store.Close() })
+	d.onStop("the content store", func(context.Context) error { return store.Close() })
 	logs, err := artifact.NewLogs(store, d.store)
 	if err != nil {
 		return err

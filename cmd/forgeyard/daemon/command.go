@@ -13,9 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	charm "github.com/charmbracelet/log"
@@ -26,26 +24,19 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/membership"
 	"github.com/forgeyard/forgeyard/cluster/trace"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/server"
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/watchdog"
 	"github.com/forgeyard/forgeyard/transport/echo"
 	"github.com/forgeyard/forgeyard/transport/pki"
 )
 
-// stopBound is how long a daemon takes to stop in order before it gives up waiting;
-// stopGrace later it ends all the same, whatever heeds no deadline, as a store on a
-// file system that hangs: until then it votes, and might lead without its actors.
+// stopBound is how long a daemon takes to stop in order before it gives up waiting. What
+// is told to stop ends within stopBound and stopGrace all the same, whatever heeds no
+// deadline, as a store on a file system that hangs: until then it votes, and might lead
+// without its actors.
 const (
 	stopBound = 15 * time.Second
 	stopGrace = 5 * time.Second
 )
-
-// exitStuck is the exit status of a process that its own work keeps from stopping.
-const exitStuck = 70
-
-// errStuck (FY-STOP-001): some part of the daemon did not stop.
-var errStuck = &cluster.Error{
-	Kind: cluster.Internal, Code: "FY-STOP-001", Message: "a part of this daemon does not stop, so the process ends without it",
-	Hint: "look for what hangs: the file system of the artifact store, or the one under data_dir",
-}
 
 // Command returns `forgeyard daemon`.
 func Command(version server.Version) *cobra.Command {
@@ -54,9 +45,14 @@ func Command(version server.Version) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "daemon",
 		Short: "Run a member of the fleet",
-		Long:  "Runs a daemon until SIGINT or SIGTERM. --bootstrap creates a new cluster, once; --join-token-file joins an existing one.",
+		Long:  "Runs a daemon until SIGINT or SIGTERM; a second signal ends it at once. --bootstrap creates a new cluster, once; --join-token-file joins an existing one.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			told, tell := context.WithCancel(cmd.Context())
+			defer tell()
+			watch := watchdog.Arm(told, stopBound+stopGrace, exitProcess(newLogger(cmd.ErrOrStderr(), config.Log{})))
+			defer watch.Disarm()
+			watch.Enter("reading the configuration")
 			loaded, err := config.Load(config.Options{
 				File: file, Environ: os.Environ(), Flags: givenFlags(cmd), Search: config.SearchPath(),
 			})
@@ -67,14 +63,13 @@ func Command(version server.Version) *cobra.Command {
 			for _, w := range loaded.Warnings {
 				logger.Warn(w)
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			context.AfterFunc(ctx, stop) // the next signal ends the process at once
+			watch.Enter("reading the join token")
 			token, err := readToken(tokenFile)
 			if err != nil {
 				return err
 			}
-			return run(ctx, loaded.Config, Start{Bootstrap: bootstrap, Token: token}, version, logger)
+			start := Start{Bootstrap: bootstrap, Token: token}
+			return run(told, tell, loaded.Config, start, Outside{Logger: logger, Version: version, Phase: watch.Enter})
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file (default: $FORGEYARD_CONFIG, "+strings.Join(config.SearchPath(), ", ")+")")
@@ -110,9 +105,11 @@ func givenFlags(cmd *cobra.Command) map[string]string {
 	return given
 }
 
-// run opens what the configuration names, runs the daemon until ctx ends or it fails, and stops it.
-func run(ctx context.Context, cfg config.Config, start Start, version server.Version, logger *slog.Logger) (err error) {
-	out := Outside{Logger: logger, Now: time.Now, Tracer: trace.Discard, Version: version, Exit: exitProcess(logger), Probe: echo.DialUDP}
+// run opens what the configuration names, runs the daemon until told ends or it fails, which
+// it tells, and stops it. Of out it is given the logger, the version and who hears the phase.
+func run(told context.Context, tell func(), cfg config.Config, start Start, out Outside) (err error) {
+	out.Now, out.Tracer, out.Exit, out.Probe = time.Now, trace.Discard, exitProcess(out.Logger), echo.DialUDP
+	out.Phase("opening sockets and files")
 	if err := open(&out, cfg); err != nil {
 		return errors.Join(err, out.close())
 	}
@@ -132,25 +129,18 @@ func run(ctx context.Context, cfg config.Config, start Start, version server.Ver
 		return errors.Join(err, out.close())
 	}
 	d := New(cfg, start, out)
-	err = d.Start(ctx)
+	err = d.Start(told)
 	if err == nil {
 		select {
-		case <-ctx.Done():
-			logger.Info("stopping")
+		case <-told.Done():
+			out.Logger.Info("stopping")
 		case err = <-d.Failed():
 		}
 	}
-	return errors.Join(err, stopInTime(ctx, d.Stop, out.Exit))
-}
-
-// stopInTime stops what has started, in order; when that takes longer than it may,
-// exit ends the process.
-func stopInTime(ctx context.Context, inOrder func(context.Context) error, exit func(code int, reason string)) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopBound)
+	tell()
+	inOrder, cancel := context.WithTimeout(context.WithoutCancel(told), stopBound)
 	defer cancel()
-	overdue := time.AfterFunc(stopBound+stopGrace, func() { exit(exitStuck, errStuck.Error()) })
-	defer overdue.Stop()
-	return inOrder(ctx)
+	return errors.Join(err, d.Stop(inOrder))
 }
 
 // open reads the certificate and binds the sockets, in an order in which what
@@ -210,13 +200,11 @@ func portError(setting, addr string, err error) error {
 	return errPort.Wrap(err, "%s %s could not be opened", setting, addr)
 }
 
-// exitProcess ends the process at once. It is for a process that cannot end its
-// own work safely: another node takes over.
+// exitProcess ends the process at once, and logs why.
 func exitProcess(logger *slog.Logger) func(int, string) {
-	return func(code int, reason string) {
+	return watchdog.Exit(func(code int, reason string) {
 		logger.Error("ending this process", "reason", reason, "exit", code)
-		os.Exit(code)
-	}
+	})
 }
 
 // newLogger is the one slog handler of a daemon.

@@ -63,7 +63,7 @@ func (d *Daemon) openConsensus(ctx context.Context) error {
 		return err
 	}
 	d.use(b)
-	d.onStop(func(context.Context) error { return b.Close() })
+	d.onStop("the coordination engine", func(context.Context) error { return b.Close() })
 	return nil
 }
 
@@ -71,12 +71,12 @@ func (d *Daemon) openConsensus(ctx context.Context) error {
 func (d *Daemon) openRaft(ctx context.Context) (err error) {
 	d.directory = membership.NewDirectory()
 	d.admission = membership.NewAdmission(d.self, d.log, d.out.Now)
-	d.onStop(func(context.Context) error { d.admission.Close(); return nil })
+	d.onStop("admission", func(context.Context) error { d.admission.Close(); return nil })
 	if d.endpoint, err = d.listen(d.out.Cluster, pki.KindNode, d.cfg.Cluster.Limits.Connections, d.admission.Admit); err != nil {
 		return err
 	}
 	d.endpoint.SetResolver(d.directory.Resolve)
-	d.onStop(func(context.Context) error { return d.endpoint.Close() })
+	d.onStop("the nodes' endpoint", func(context.Context) error { return d.endpoint.Close() })
 	joiner := &membership.Joiner{Control: d.endpoint, Seeds: d.cfg.Cluster.Seeds, Member: d.member(), Logger: d.log}
 	if d.start.Bootstrap {
 		if err := joiner.CheckNoCluster(ctx); err != nil {
@@ -94,7 +94,7 @@ func (d *Daemon) openRaft(ctx context.Context) (err error) {
 		Engine: node, Control: d.endpoint, Tokens: d.store.Tokens(), Audit: d.store.Audit(),
 		Protocol: protocol, Logger: d.log, Now: d.out.Now,
 	})
-	d.onStop(func(context.Context) error { d.members.Close(); return nil })
+	d.onStop("membership", func(context.Context) error { d.members.Close(); return nil })
 	if node.Fresh() && !d.start.Bootstrap {
 		d.join(joiner, node)
 	}
@@ -121,7 +121,7 @@ func (d *Daemon) openNode() (*raftnode.Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, carrier.Close())
 	}
-	d.onStop(func(context.Context) error { return node.Close() })
+	d.onStop("the coordination engine", func(context.Context) error { return node.Close() })
 	return node, nil
 }
 

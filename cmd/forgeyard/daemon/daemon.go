@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +46,7 @@ type Outside struct {
 	Logger  *slog.Logger
 	Now     func() time.Time
 	Exit    func(code int, reason string)
+	Phase   func(part string) // hears which part starts or stops next; nil: nobody does
 	Version server.Version
 
 	Postgres  store.Dial                            // reaches PostgreSQL; nil in production
@@ -108,11 +110,14 @@ type Daemon struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	failed chan error
-	undo   []func(context.Context) error // what was started, to be stopped in reverse
+	undo   []part // what was started, to be stopped in reverse
 }
 
 // New makes a daemon. Nothing runs before Start.
 func New(cfg config.Config, start Start, out Outside) *Daemon {
+	if out.Phase == nil {
+		out.Phase = func(string) {}
+	}
 	d := &Daemon{cfg: cfg, start: start, out: out, log: out.Logger, failed: make(chan error, 4), bus: events.NewBus(), figures: newFigures(out)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
@@ -146,6 +151,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 		{"agents", d.serveAgents},
 		{"API", d.serveAPI},
 	} {
+		d.out.Phase("start of " + part.name)
 		if err := part.up(ctx); err != nil {
 			return fmt.Errorf("start %s: %w", part.name, err)
 		}
@@ -161,17 +167,28 @@ func (d *Daemon) Stop(ctx context.Context) error {
 		d.checks.Drain()
 	}
 	var errs []error
+	d.out.Phase("end of roles")
 	errs = append(errs, d.stopRoles(ctx)) // before the API: an operator can watch it
 	d.cancel()
-	for i := len(d.undo) - 1; i >= 0; i-- {
-		errs = append(errs, d.undo[i](ctx))
+	for _, p := range slices.Backward(d.undo) {
+		d.out.Phase("end of " + p.name)
+		errs = append(errs, p.down(ctx))
 	}
+	d.out.Phase("end of background work")
 	d.work.Wait()
 	return errors.Join(append(errs, d.out.close())...)
 }
 
-// onStop registers how to end something that was started.
-func (d *Daemon) onStop(f func(context.Context) error) { d.undo = append(d.undo, f) }
+// part is something that was started.
+type part struct {
+	name string
+	down func(context.Context) error
+}
+
+// onStop registers how to end it.
+func (d *Daemon) onStop(name string, down func(context.Context) error) {
+	d.undo = append(d.undo, part{name, down})
+}
 
 // background runs f until Stop; an error ends the daemon.
 func (d *Daemon) background(name string, f func(context.Context) error) {

@@ -40,7 +40,7 @@ func (d *Daemon) openDatabase(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.onStop(func(context.Context) error { d.store.Close(); return nil })
+	d.onStop("the database", func(context.Context) error { d.store.Close(); return nil })
 	try, cancel := context.WithTimeout(ctx, firstTry)
 	defer cancel()
 	if err := d.migrate(try); err == nil {

@@ -44,7 +44,7 @@ func (d *Daemon) serveAgents(context.Context) (err error) {
 		return err
 	}
 	runner.Attach(d.agents, d.sessions)
-	d.onStop(func(context.Context) error { return d.agents.Close() })
+	d.onStop("the agents' endpoint", func(context.Context) error { return d.agents.Close() })
 	d.background("agent sessions", d.sessions.Run)
 	return nil
 }
