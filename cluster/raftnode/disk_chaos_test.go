@@ -33,14 +33,15 @@ func chaosSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// keep adds a count to the record of chaos runs.
-func keep(t *testing.T, fault string, count, owed int) {
+// counted begins a suite of the record of chaos runs; t is the test of all of it.
+func counted(t *testing.T) *record.Suite {
 	t.Helper()
-	record.Keep(t, "disk", record.Counts{{Fault: fault, Count: count, Owed: owed}})
+	return record.Begin(t, "disk")
 }
 
 func TestChaosPowerCut(t *testing.T) {
 	const records, points = 4, 50
+	counts := counted(t)
 	seed := chaosSeed(t)
 	operations, lost := 0, 0
 	for n := range uint64(records) {
@@ -51,30 +52,32 @@ func TestChaosPowerCut(t *testing.T) {
 	}
 	require.Greater(t, lost, records*points)
 	t.Logf("%d crash points, each with %d kinds of loss: %d operations recorded, %d lost, nothing that was acknowledged", records*points, len(allLosses), operations, lost)
-	keep(t, "power cut", records*points, 200)
+	counts.Add("power cut", records*points, 200)
 }
 
 func TestChaosDamagedFiles(t *testing.T) {
 	const flips, cuts, rejoins = 100, 50, 1
+	counts := counted(t)
 	seed := chaosSeed(t)
 	for class := range fileClasses {
 		t.Run(class, func(t *testing.T) {
 			damaged(t, seed, flips, cuts, rejoins, class)
-			keep(t, class+": bit flipped", flips, 100)
-			keep(t, class+": end cut off", cuts, 50)
+			counts.Add(class+": bit flipped", flips, 100)
+			counts.Add(class+": end cut off", cuts, 50)
 		})
 	}
 }
 
 func TestChaosDiskFails(t *testing.T) {
 	const positions = 3
+	counts := counted(t)
 	rng := rand.New(rand.NewPCG(chaosSeed(t), 1))
 	for name, c := range diskCases {
 		t.Run(name, func(t *testing.T) {
 			for range positions {
 				c.run(t, rng.IntN(c.spread+1))
 			}
-			keep(t, name, positions, positions)
+			counts.Add(name, positions, positions)
 		})
 	}
 }
@@ -83,6 +86,7 @@ func TestChaosDiskFails(t *testing.T) {
 // within the watchdog's bound; nobody else stands, and the replicas are equal.
 func TestChaosSlowDisks(t *testing.T) {
 	const times = 20
+	counts := counted(t)
 	rng := rand.New(rand.NewPCG(chaosSeed(t), 2))
 	for name, c := range map[string]struct {
 		least, most time.Duration
@@ -97,7 +101,7 @@ func TestChaosSlowDisks(t *testing.T) {
 				d := c.least + time.Duration(rng.Int64N(int64(c.most-c.least)))
 				t.Run(d.Round(time.Millisecond).String(), func(t *testing.T) { c.run(t, d) })
 			}
-			keep(t, name, times, times)
+			counts.Add(name, times, times)
 		})
 	}
 }
@@ -105,6 +109,7 @@ func TestChaosSlowDisks(t *testing.T) {
 // The node's file system has no room left, then some again: nothing is acknowledged
 // meanwhile, and it goes on without a restart.
 func TestChaosFileSystemFull(t *testing.T) {
+	counts := counted(t)
 	dir := t.TempDir()
 	raftDir := driverConfig(dir).Dir
 	mounted := mountSmall(t, raftDir, "1m")
@@ -146,7 +151,7 @@ func TestChaosFileSystemFull(t *testing.T) {
 	_, last := acksOf(n.Events())
 	holdsIn(t, dir, last)
 	if mounted {
-		keep(t, "file system full", 1, 1)
+		counts.Add("file system full", 1, 1)
 	}
 }
 

@@ -17,6 +17,9 @@ import (
 	"github.com/forgeyard/forgeyard/testkit/record"
 )
 
+// suite is the name under which kills are counted.
+const suite = "actors"
+
 // victim is a kind of actor.
 type victim struct {
 	name   string
@@ -85,10 +88,10 @@ var errLostReply = &cluster.Error{Kind: cluster.TransportFailure, Code: "FY-TEST
 // higher epochs, no two epochs' loops ever overlap, and the process lives on.
 func TestKillEveryKind(t *testing.T) {
 	rounds, seed := chaosRounds(t), chaosSeed(t)
-	var counts record.Counts
+	counts := record.Begin(t, suite)
 	for _, v := range victims() {
-		counts = append(counts, record.Count{Fault: v.name + " killed", Count: rounds})
 		t.Run(v.name, func(t *testing.T) {
+			killed := 0
 			inBubble(t, seed, actors.Budget{}, func(t *testing.T, n *node) {
 				n.allActive()
 				for tries := 0; n.panics.count(v.prefix, v.depth) < rounds; tries++ {
@@ -103,16 +106,18 @@ func TestKillEveryKind(t *testing.T) {
 				}
 				n.allActive()
 				require.Empty(t, n.exits.all(), "%v", n.exits.why)
+				killed = n.panics.count(v.prefix, v.depth)
 			})
+			counts.Add(v.name+" killed", killed, 0) // all that inBubble checks has been checked
 		})
 	}
-	record.Keep(t, "actors", counts)
 }
 
 // The root's death ends the process, once, so that another node can own what
 // this one can no longer control.
 func TestRootDies(t *testing.T) {
 	rounds, seed := chaosRounds(t), chaosSeed(t)
+	counts := record.Begin(t, suite)
 	for round := range rounds {
 		inBubble(t, seed+uint64(round), actors.Budget{}, func(t *testing.T, n *node) {
 			n.allActive()
@@ -121,11 +126,13 @@ func TestRootDies(t *testing.T) {
 			require.NoError(t, n.system.Crash("root"))
 			n.random(time.Second)
 			require.Equal(t, []int{actors.ExitRootDied}, n.exits.all())
+			require.Equal(t, 1, n.panics.count("root", 1))
 			_ = n.system.Crash("root") // a process that is told to end may take a moment
 			n.random(time.Second)
 			require.Equal(t, []int{actors.ExitRootDied}, n.exits.all(), "the process is told to end once")
 		})
 	}
+	counts.Add("root killed", rounds, 0)
 }
 
 // Without a watcher, a leader supervisor or their supervisor no role can be

@@ -173,16 +173,12 @@ func (a *accounts) get(i int, path string) io.ReadCloser {
 }
 
 // checkFaults requires that each kind of fault happened, once in two minutes or more,
-// and that the work felt them.
-func (a *accounts) checkFaults(minutes float64) {
+// and that the work felt them. It counts them for the record.
+func (a *accounts) checkFaults(minutes float64, counts *record.Suite) {
 	a.t.Helper()
 	all := slices.Concat(daemonKinds(), agentKinds(), outlasting())
-	var counts record.Counts
 	for _, k := range all {
-		counts = append(counts, record.Count{Fault: k.Name, Count: a.n.done[k.Name]})
-	}
-	record.Keep(a.t, "jobs", counts)
-	for _, k := range all {
+		counts.Add(k.Name, a.n.done[k.Name], 0)
 		owed := max(1, int(minutes/2))
 		if k.Name == outlast {
 			owed = max(1, int(minutes/4)) // each takes more than a minute

@@ -36,8 +36,8 @@ const (
 // kind were hit, or after FORGEYARD_CHAOS_AGENTS_MINUTES (8).
 func TestChaosAgents(t *testing.T) {
 	end := time.Now().Add(time.Duration(number(t, "FORGEYARD_CHAOS_AGENTS_MINUTES", 8) * float64(time.Minute)))
+	counts := record.Begin(t, "agents")
 	var mu sync.Mutex
-	var broken time.Duration // of one fleet or the other
 	hits := map[string]int{}
 	// until repeats one kind of fault until enough agents were hit.
 	until := func(t *testing.T, kind string, hit func() int) {
@@ -47,8 +47,8 @@ func TestChaosAgents(t *testing.T) {
 			n += got
 			mu.Lock()
 			hits[kind] += got
-			broken += time.Since(begun)
 			mu.Unlock()
+			counts.Broken(begun, time.Now())
 			t.Logf("%s: %d of %d owed", kind, n, owedAgents)
 		}
 	}
@@ -68,13 +68,8 @@ func TestChaosAgents(t *testing.T) {
 			w.Settle(t, 2*losing)
 		})
 	})
-	var counts record.Counts
 	for _, kind := range []string{daemonOfAgent, shortCut, longCut, pastLease} {
-		counts = append(counts, record.Count{Fault: kind, Count: hits[kind], Owed: owedAgents})
-	}
-	record.Keep(t, "agents", counts)
-	record.Time(t, broken)
-	for _, c := range counts {
-		require.NotZero(t, c.Count, "%s never happened", c.Fault)
+		counts.Add(kind, hits[kind], owedAgents)
+		require.NotZero(t, hits[kind], "%s never happened", kind)
 	}
 }

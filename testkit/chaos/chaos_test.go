@@ -32,6 +32,7 @@ const (
 // scenario does, when a kind of fault never happened, and when too little traffic ran.
 // FORGEYARD_CHAOS_ONLY, an expression, leaves out faults whose names it does not match.
 func TestChaosProcesses(t *testing.T) {
+	counts := record.Begin(t, "processes")
 	minutes, err := strconv.ParseFloat(os.Getenv("FORGEYARD_CHAOS_MINUTES"), 64)
 	require.NoError(t, err, "FORGEYARD_CHAOS_MINUTES says how long to break things")
 	seed := seedOf(t)
@@ -47,7 +48,6 @@ func TestChaosProcesses(t *testing.T) {
 	} else {
 		t.Log("not privileged: links are cut by the relay, no disk is filled")
 	}
-	var broken time.Duration
 	deck, done, round := NewDeck(rand.New(rand.NewPCG(seed, 0)), faults, func(f Fault) int { return f.Often }), map[string]int{}, 0
 	for !t.Failed() && time.Now().Before(end) {
 		ok := t.Run(fmt.Sprintf("fleet-from-round-%d", round+1), func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestChaosProcesses(t *testing.T) {
 				if t.Run(fmt.Sprintf("%d %s", round, fault.Name), func(t *testing.T) { fault.Run(t, w) }) {
 					done[fault.Name]++
 				}
-				broken += time.Since(begun)
+				counts.Broken(begun, time.Now())
 				if fault.Calm {
 					stop = w.Traffic(t)
 				}
@@ -79,17 +79,14 @@ func TestChaosProcesses(t *testing.T) {
 			t.Logf("round %d failed; replay with `make chaos SEED=%d`", round, seed)
 		}
 	}
-	var counts record.Counts
 	for _, f := range faults {
-		counts = append(counts, record.Count{Fault: f.Name, Count: done[f.Name], Owed: f.Owed})
+		counts.Add(f.Name, done[f.Name], f.Owed)
 	}
 	if !fleet.Privileged() { // what cannot happen here is owed all the same
 		for _, f := range privilegedFaults() {
-			counts = append(counts, record.Count{Fault: f.Name, Owed: f.Owed})
+			counts.Add(f.Name, 0, f.Owed)
 		}
 	}
-	record.Keep(t, "processes", counts)
-	record.Time(t, broken)
 	for _, f := range faults {
 		require.NotZero(t, done[f.Name], "%s never happened: give it more minutes", f.Name)
 	}

@@ -35,6 +35,7 @@ const drained = 25 * time.Minute
 // the agents' own journals, what clients were told, logs and artifacts against
 // each other. It fails too when a kind of fault did not happen often enough.
 func TestChaosJobs(t *testing.T) {
+	counts := record.Begin(t, "jobs")
 	jobs := int(number(t, "FORGEYARD_CHAOS_JOBS", 10_000))
 	minutes := number(t, "FORGEYARD_CHAOS_JOBS_MINUTES", 10)
 	seed := seedOf(t)
@@ -60,6 +61,7 @@ func TestChaosJobs(t *testing.T) {
 	submitted := time.Since(start)
 	work.Wait()
 	broken := time.Since(start)
+	counts.Broken(start, start.Add(broken))
 	require.False(t, t.Failed(), "a fault could not be made")
 	require.NoError(t, w.WaitTerminal(all))
 	total := time.Since(start)
@@ -68,8 +70,7 @@ func TestChaosJobs(t *testing.T) {
 
 	a := newAccounts(t, w, c, n)
 	a.checkAll(pipelines, 0)
-	a.checkFaults(minutes)
-	record.Time(t, broken)
+	a.checkFaults(minutes, counts)
 	w.FillSlots(t)
 }
 

@@ -67,6 +67,7 @@ func soakFaults(w *scenario.World) []struct {
 // connections of the daemons must be flat after the first quarter, enough jobs must have
 // ended, no process may have been replaced, and the fleet's history is checked as ever.
 func TestSoak(t *testing.T) {
+	counts := record.Begin(t, "soak")
 	minutes := number(t, "FORGEYARD_SOAK_MINUTES", 60)
 	span := time.Duration(minutes * float64(time.Minute))
 	w := scenario.Start(t, fleet.Options{Agents: 4, Slots: 4, Namespaces: true})
@@ -86,7 +87,9 @@ func TestSoak(t *testing.T) {
 		m.take(t)
 		if time.Now().After(next) {
 			f := faults[i%len(faults)]
+			begun := time.Now()
 			f.hit(t, i)
+			counts.Broken(begun, time.Now())
 			listener.Cut()
 			made[f.name]++
 			i, next = i+1, time.Now().Add(pause)
@@ -99,18 +102,14 @@ func TestSoak(t *testing.T) {
 	v := w.Settle(t, submitted/2)
 	t.Logf("%d jobs submitted, %d ended, in %s", submitted, v.Terminal, span)
 	require.GreaterOrEqual(t, float64(v.Terminal), leastRate*span.Seconds(), "too little traffic")
-	var counts record.Counts
 	for _, f := range faults {
-		counts = append(counts, record.Count{Fault: f.name, Count: made[f.name]})
-	}
-	for _, f := range faults {
+		counts.Add(f.name, made[f.name], 0)
 		require.NotZero(t, made[f.name], "%s never happened", f.name)
 	}
 	m.flat(t)
 	if minutes >= 60 { // shorter ones do not add up to a long one
-		counts = append(counts, record.Count{Fault: "an hour flat", Count: 1, Owed: 1})
+		counts.Add("an hour flat", 1, 1)
 	}
-	record.Keep(t, "soak", counts)
 }
 
 // submitSlowly submits short runs, some with an output, until ctx ends. It returns how many jobs that were.

@@ -33,6 +33,7 @@ const (
 // TestChaosStore works on an S3 server that is killed FORGEYARD_CHAOS_STORE_KILLS
 // times (4), every other time together with a daemon, once with the one that schedules.
 func TestChaosStore(t *testing.T) {
+	counts := record.Begin(t, "store")
 	kills := int(number(t, "FORGEYARD_CHAOS_STORE_KILLS", 4))
 	seed := seedOf(t)
 	t.Logf("seed %d: replay with `make chaos SEED=%d`", seed, seed)
@@ -53,7 +54,9 @@ func TestChaosStore(t *testing.T) {
 	extra := 0
 	for i := range kills {
 		b := storm.Next()
+		begun := time.Now()
 		extra += withoutStore(t, w, g, b, i)
+		counts.Broken(begun, time.Now())
 		n.count(killStore)
 		wait(ctx, b.Rest)
 	}
@@ -62,7 +65,7 @@ func TestChaosStore(t *testing.T) {
 	a := newAccounts(t, w, c, n)
 	a.checkAll(storePipelines, extra)
 	w.FillSlots(t)
-	record.Keep(t, "store", record.Counts{{Fault: killStore, Count: n.done[killStore]}})
+	counts.Add(killStore, n.done[killStore], 0)
 }
 
 // withoutStore kills the store and shows that a job without bytes runs to its end,

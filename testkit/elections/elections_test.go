@@ -28,6 +28,7 @@ import (
 )
 
 const (
+	suite = "elections" // of the record
 	role  = fsm.SchedulerLeader
 	bound = 90 * time.Second // of one step
 	// atOnce is how soon a restarted leader holds its port again.
@@ -64,6 +65,7 @@ func lines() []line {
 
 // TestChaosElections runs lines side by side, as many as -test.parallel says: what they ask for is no speed.
 func TestChaosElections(t *testing.T) {
+	counts := record.Begin(t, suite)
 	var starts sync.Mutex // a fleet's start is the work of many, what follows is not
 	for _, l := range lines() {
 		t.Run(l.name, func(t *testing.T) {
@@ -73,17 +75,18 @@ func TestChaosElections(t *testing.T) {
 				defer starts.Unlock() // also when it fails
 				return start(t)
 			}()
-			run(t, f, l)
+			run(t, f, l, counts)
 		})
 	}
 }
 
 // TestChaosElectionsBusy has every core busy with something else.
 func TestChaosElectionsBusy(t *testing.T) {
-	run(t, start(t), line{name: "all cores are busy", fault: burn})
+	counts := record.Begin(t, suite)
+	run(t, start(t), line{name: "all cores are busy", fault: burn}, counts)
 }
 
-func run(t *testing.T, f *fleet.Fleet, l line) {
+func run(t *testing.T, f *fleet.Fleet, l line, counts *record.Suite) {
 	minutes, err := strconv.ParseFloat(os.Getenv("FORGEYARD_CHAOS_ELECTION_MINUTES"), 64)
 	require.NoError(t, err, "FORGEYARD_CHAOS_ELECTION_MINUTES says how long each line lasts")
 	if !f.Namespaced() {
@@ -99,7 +102,8 @@ func run(t *testing.T, f *fleet.Fleet, l line) {
 	defer cancel()
 	began := time.Now()
 	allowed := l.fault(ctx, t, f)
-	lasted := time.Since(began)
+	ended := time.Now()
+	lasted := ended.Sub(began)
 	settle(t, f)
 	terms, grants := highestTerm(t, f)-term, granted(t, f)-epochs
 	t.Logf("%s: %s, %d deaths of the leader, %d terms, %d epochs of %s, %d early campaigns, %d by timers",
@@ -133,17 +137,12 @@ func run(t *testing.T, f *fleet.Fleet, l line) {
 	}
 	require.Equal(t, !l.late, early)
 	if f.Namespaced() {
-		keep(t, l, lasted, allowed)
+		counts.Broken(began, ended)
+		counts.Add(l.name+": seconds", int(lasted.Seconds()), 600) // owed over runs
+		if allowed.atOnce > 0 {
+			counts.Add(l.name+": within "+atOnce.String(), allowed.atOnce, 20)
+		}
 	}
-}
-
-// keep adds the line to the record: ten minutes of each are owed over runs.
-func keep(t *testing.T, l line, span time.Duration, c cost) {
-	counts := record.Counts{{Fault: l.name + ": seconds", Count: int(span.Seconds()), Owed: 600}}
-	if c.atOnce > 0 {
-		counts = append(counts, record.Count{Fault: l.name + ": within " + atOnce.String(), Count: c.atOnce, Owed: 20})
-	}
-	record.Keep(t, "elections", counts)
 }
 
 // splits is how many of so many elections by timers may split their votes.

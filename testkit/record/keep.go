@@ -4,32 +4,58 @@ package record
 
 import (
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
-// Keep adds the counts of a suite to the record that FileEnv names when the test
-// ends, unless it has failed: what the record says happened without a violation. It
-// prints them, and their sums over runs. At, Commit and Suite of the counts are set here.
-func Keep(t testing.TB, suite string, run Counts) {
+// realProcesses is the suite under which all suites keep their time under faults. An
+// hour is owed over all of them, and over runs.
+const realProcesses = "real processes"
+
+// Suite is what one run of a suite counts. Subtests may add to it side by side.
+type Suite struct {
+	name string
+
+	mu     sync.Mutex
+	counts Counts
+	broken []span
+}
+
+type span struct{ from, to time.Time }
+
+// Begin begins a run of a suite: what is added to it until the end of t, its subtests
+// and cleanups goes to the record that FileEnv names, unless one of them has failed.
+// What the record says happened without a violation. Begin comes first in the test
+// of the whole suite: what a later cleanup finds is then found before anything is kept.
+// It prints what was added, and the sums over runs.
+func Begin(t testing.TB, name string) *Suite {
 	t.Helper()
-	commits := Commits(t.Context())
-	for i := range run {
-		run[i].At, run[i].Suite = time.Now().UTC().Truncate(time.Second), suite
-		if len(commits) > 0 {
-			run[i].Commit = commits[0][:12]
+	if strings.Contains(t.Name(), "/") {
+		t.Fatalf("record: %s knows nothing of the subtests beside it: begin %s in the test of all of them", t.Name(), name)
+	}
+	s := &Suite{name: name}
+	file := os.Getenv(FileEnv)
+	var commit string
+	var commits []string
+	if file != "" {
+		var err error
+		if commit, err = head(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if commits, err = Commits(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 	}
-	for line := range strings.Lines(run.String()) {
-		t.Logf("this run: %s", strings.TrimSpace(line))
-	}
-	file := os.Getenv(FileEnv)
-	if file == "" {
-		return
-	}
 	t.Cleanup(func() {
-		if t.Failed() {
+		run := s.all(commit)
+		printed(t, "this run", run)
+		switch {
+		case file == "" || len(run) == 0:
+			return
+		case t.Failed():
 			t.Log("a run that failed is not added to the record")
 			return
 		}
@@ -42,23 +68,65 @@ func Keep(t testing.TB, suite string, run Counts) {
 			t.Error(err)
 			return
 		}
-		for line := range strings.Lines(all.Of(commits).of(suite).String()) {
-			t.Logf("over runs: %s", strings.TrimSpace(line))
-		}
+		printed(t, "over runs", all.Of(commits).of(run))
 	})
+	return s
 }
 
-// Time is for how long a run had real processes under faults. An hour is owed over
-// all suites and runs.
-func Time(t testing.TB, span time.Duration) {
-	t.Helper()
-	Keep(t, "real processes", Counts{{Fault: "seconds under faults", Count: int(span.Seconds()), Owed: 3600}})
+// Add adds how often a fault was made, and what follows from it judged. Owed is over runs; 0 claims nothing.
+func (s *Suite) Add(fault string, count, owed int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts = append(s.counts, Count{Suite: s.name, Fault: fault, Count: count, Owed: owed})
 }
 
-// of keeps the counts of one suite.
-func (t Counts) of(suite string) (kept Counts) {
+// Broken adds a time in which real processes were under a fault. Times that overlap,
+// as those of two fleets side by side, count once.
+func (s *Suite) Broken(from, to time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = append(s.broken, span{from, to})
+}
+
+// all are the counts, as the record has them.
+func (s *Suite) all(commit string) Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	run := slices.Clone(s.counts)
+	if len(s.broken) > 0 {
+		run = append(run, Count{Suite: realProcesses, Fault: "seconds under faults", Count: int(union(s.broken).Seconds()), Owed: 3600})
+	}
+	for i := range run {
+		run[i].At, run[i].Commit = time.Now().UTC().Truncate(time.Second), commit
+	}
+	return run
+}
+
+// union is how long at least one of the spans lasted.
+func union(spans []span) (total time.Duration) {
+	var end time.Time
+	for _, s := range slices.SortedFunc(slices.Values(spans), func(a, b span) int { return a.from.Compare(b.from) }) {
+		if s.from.Before(end) {
+			s.from = end
+		}
+		if s.to.After(s.from) {
+			total += s.to.Sub(s.from)
+			end = s.to
+		}
+	}
+	return total
+}
+
+func printed(t testing.TB, what string, counts Counts) {
+	for line := range strings.Lines(counts.String()) {
+		t.Logf("%s: %s", what, strings.TrimSpace(line))
+	}
+}
+
+// of keeps the counts of the suites that a run added to.
+func (t Counts) of(run Counts) (kept Counts) {
 	for _, c := range t {
-		if c.Suite == suite {
+		if slices.ContainsFunc(run, func(r Count) bool { return r.Suite == c.Suite }) {
 			kept = append(kept, c)
 		}
 	}

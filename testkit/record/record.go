@@ -3,12 +3,10 @@ package record
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -122,19 +120,4 @@ func (t Counts) String() string {
 	}
 	_ = out.Flush()
 	return b.String()
-}
-
-// Commits lists the present commit of the repository around the working directory
-// and those it stands on, newest first, down to SinceEnv, that one included. nil
-// outside a repository.
-func Commits(ctx context.Context) []string {
-	args := []string{"rev-list", "HEAD"}
-	if since := os.Getenv(SinceEnv); since != "" {
-		args = append(args, "--not", since+"^@") // its parents, of which it may have none
-	}
-	text, err := exec.CommandContext(ctx, "git", args...).Output()
-	if err != nil {
-		return nil
-	}
-	return strings.Fields(string(text))
 }

@@ -32,6 +32,7 @@ const goal = 200
 // TestChaosSeeds runs one seed after the other, and fails with the first that
 // does, or when a kind of fault, or what faults must bring about, never happened.
 func TestChaosSeeds(t *testing.T) {
+	counts := record.Begin(t, "seeds")
 	minutes, err := strconv.ParseFloat(os.Getenv(minutesEnv), 64)
 	require.NoError(t, err, "%s says how long to break things", minutesEnv)
 	end := time.Now().Add(time.Duration(minutes * float64(time.Minute)))
@@ -43,20 +44,11 @@ func TestChaosSeeds(t *testing.T) {
 		}
 	}
 	t.Logf("%d seeds from %d; what happened:\n%s", done, first, total)
-	keep(t, done, total)
+	counts.Add("a seed", done, goal)
 	for _, kind := range slices.Concat(Kinds(), Effects()) {
+		counts.Add(string(kind), total.Counts()[kind], 1)
 		require.NotZero(t, total.Counts()[kind], "%s never happened: give it more minutes", kind)
 	}
-}
-
-// keep adds the counts of the run to the record.
-func keep(t *testing.T, done int, total *Tally) {
-	t.Helper()
-	counts := record.Counts{{Fault: "a seed", Count: done, Owed: goal}}
-	for _, kind := range slices.Concat(Kinds(), Effects()) {
-		counts = append(counts, record.Count{Fault: string(kind), Count: total.Counts()[kind], Owed: 1})
-	}
-	record.Keep(t, "seeds", counts)
 }
 
 // TestReplay runs FORGEYARD_SEED again and again, as a chaos run does.

@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/forgeyard/forgeyard/testkit/record"
@@ -14,10 +15,21 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: print FILE")
 		os.Exit(2)
 	}
-	all, err := record.Read(os.Args[1])
-	if err != nil {
+	if err := show(context.Background(), os.Stdout, os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	fmt.Print(all.Of(record.Commits(context.Background())))
+}
+
+func show(ctx context.Context, out io.Writer, file string) error {
+	all, err := record.Read(file)
+	if err != nil {
+		return err
+	}
+	commits, err := record.Commits(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(out, all.Of(commits))
+	return err
 }
