@@ -24,8 +24,8 @@ func TestRightProtocolIsSafe(t *testing.T) {
 	}
 }
 
-// prove explores everything and requires that it was worth it.
-func prove(t *testing.T, p Protocol, b Bounds, least int) {
+// prove explores everything and requires that it was worth it. It returns how many states there are.
+func prove(t *testing.T, p Protocol, b Bounds, least int) int {
 	t.Helper()
 	r := Explore(p, b)
 	t.Logf("%s: %s", p.Name, r)
@@ -40,6 +40,7 @@ func prove(t *testing.T, p Protocol, b Bounds, least int) {
 	for what, n := range r.Seen {
 		require.NotEqual(t, impossible[what], n > 0, "%d %s", n, what)
 	}
+	return r.States
 }
 
 // TestWrongProtocolsAreRefuted needs no fault at all for most of them.
