@@ -47,9 +47,11 @@ func newAccounts(t *testing.T, w *scenario.World, c *client, n *nemesis) *accoun
 	return &accounts{t: t, w: w, c: c, n: n, conn: conn}
 }
 
-// checkAll checks everything; others is how many jobs beside the pipelines' were submitted.
+// checkAll fills all slots of the agents once and then checks everything, that work
+// too; others is how many jobs beside the pipelines' were submitted before.
 func (a *accounts) checkAll(pipelines, others int) {
 	a.t.Helper()
+	others += a.w.FillSlots(a.t)
 	v, err := a.w.Check(a.t.Context())
 	require.NoError(a.t, err)
 	a.t.Logf("%+v", v)

@@ -71,7 +71,6 @@ func TestChaosJobs(t *testing.T) {
 	a := newAccounts(t, w, c, n)
 	a.checkAll(pipelines, 0)
 	a.checkFaults(minutes, counts)
-	w.FillSlots(t)
 }
 
 // upload packs a small source for runs to name.

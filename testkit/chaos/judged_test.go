@@ -15,7 +15,8 @@ import (
 )
 
 // TestEverySuiteIsJudged: a test that starts a fleet comes to World.Settle, or, as
-// its agents and jobs are not those that Settle knows, to World.Judge itself.
+// its agents and jobs are not those that Settle knows, to World.Judge itself, and
+// nothing that works follows: nobody would judge it.
 func TestEverySuiteIsJudged(t *testing.T) {
 	files, err := filepath.Glob("*_test.go")
 	require.NoError(t, err)
@@ -56,7 +57,11 @@ func TestEverySuiteIsJudged(t *testing.T) {
 		return false
 	}
 	suites := 0
-	for name := range calls {
+	for name, called := range calls {
+		judged := slices.IndexFunc(called, func(c string) bool { return reaches(c, "Settle", "Judge") })
+		require.False(t, judged >= 0 && slices.ContainsFunc(called[judged:], func(c string) bool {
+			return c != called[judged] && reaches(c, "FillSlots", "WaitTerminal")
+		}), "%s has its fleet work after it was judged", name)
 		if strings.HasPrefix(name, "Test") && reaches(name, "scenario.Start") {
 			suites++
 			require.True(t, reaches(name, "Settle", "Judge"), "%s judges its fleet by less", name)

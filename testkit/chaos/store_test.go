@@ -64,7 +64,6 @@ func TestChaosStore(t *testing.T) {
 	require.NoError(t, w.WaitTerminal(ctx))
 	a := newAccounts(t, w, c, n)
 	a.checkAll(storePipelines, extra)
-	w.FillSlots(t)
 	counts.Add(killStore, n.done[killStore], 0)
 }
 
