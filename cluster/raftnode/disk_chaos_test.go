@@ -106,8 +106,8 @@ func TestChaosSlowDisks(t *testing.T) {
 	}
 }
 
-// The node's file system has no room left, then some again: nothing is acknowledged
-// meanwhile, and it goes on without a restart.
+// The node's file system has no room left, then some again: it goes on without a
+// restart, and holds whatever was acknowledged before, meanwhile and after.
 func TestChaosFileSystemFull(t *testing.T) {
 	counts := counted(t)
 	dir := t.TempDir()

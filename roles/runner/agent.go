@@ -61,6 +61,7 @@ type AgentConfig struct {
 	JournalLimit int
 	Timing       Timing // LeaseTTL and Heartbeat come from the daemon instead
 	Logger       *slog.Logger
+	Phase        func(part string) // hears what Run does next; nil: nobody does
 }
 
 // Agent executes leases. Make one with NewAgent and Run it once.
@@ -92,6 +93,9 @@ func NewAgent(cfg AgentConfig) (*Agent, error) {
 	cfg.Timing = cfg.Timing.WithDefaults()
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Phase == nil {
+		cfg.Phase = func(string) {}
 	}
 	switch {
 	case len(cfg.Endpoints) == 0:
@@ -132,11 +136,13 @@ const quietBound = 30 * time.Second
 func (a *Agent) Run(ctx context.Context) error {
 	ctx, a.fail = context.WithCancelCause(ctx)
 	defer a.fail(nil)
+	a.cfg.Phase("opening the agent's directory")
 	j, err := openJournal(a.cfg.Dir, a.cfg.JournalLimit)
 	if err != nil {
 		return err
 	}
 	a.journal = j
+	a.cfg.Phase("waiting for what an earlier process left running")
 	if err := awaitQuiet(ctx, a.cfg.Dir, quietBound); err != nil {
 		return errors.Join(err, j.close())
 	}
@@ -144,6 +150,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	serving, quit := context.WithCancel(context.WithoutCancel(ctx))
 	defer quit()
 	a.transfers = serving
+	a.cfg.Phase("reading what an earlier process left behind")
 	if err := a.adopt(); err != nil {
 		quit()
 		a.logs.Wait()
@@ -154,15 +161,21 @@ func (a *Agent) Run(ctx context.Context) error {
 		defer close(linked)
 		a.keepLinked(serving)
 	}()
+	a.cfg.Phase("running")
 	<-ctx.Done()
+	a.cfg.Phase("jobs have their grace")
 	a.close()
 	a.await()
+	a.cfg.Phase("ending jobs")
 	a.stop()
 	a.tasks.Wait()
+	a.cfg.Phase("reporting what has ended")
 	a.flush()
 	quit()
+	a.cfg.Phase("bringing logs away")
 	a.logs.Wait()
 	<-linked
+	a.cfg.Phase("closing the agent's directory")
 	return errors.Join(j.failed(), j.close())
 }
 

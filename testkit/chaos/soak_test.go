@@ -39,27 +39,41 @@ func soakFaults(w *scenario.World) []struct {
 		hit  func(*testing.T, int)
 	}{
 		{"a daemon cut off", func(t *testing.T, i int) {
+			before := dropped(t, w)
 			require.NoError(t, w.Partition(node(i).Name, true))
 			wait(t.Context(), 3*time.Second)
+			require.Greater(t, dropped(t, w), before, "nothing was cut")
 			require.NoError(t, w.Heal(node(i).Name))
 		}},
 		{"a daemon without PostgreSQL", func(t *testing.T, i int) {
+			before := node(i).Proxy().Resets()
 			node(i).Proxy().Cut()
 			wait(t.Context(), 3*time.Second)
+			require.Greater(t, node(i).Proxy().Resets(), before, "nothing was cut")
 			node(i).Proxy().Heal()
 		}},
-		{"a daemon paused", func(t *testing.T, i int) {
+		{"a daemon paused", func(t *testing.T, i int) { // which the kernel says of its process
 			require.NoError(t, node(i).Pause(t.Context()))
 			wait(t.Context(), 3*time.Second)
 			require.NoError(t, node(i).Resume(t.Context()))
 		}},
 		{"an agent cut off", func(t *testing.T, i int) {
+			before := w.Relay().Dropped()
 			w.CutAgent(agent(i).Name)
 			wait(t.Context(), 12*time.Second) // longer than its link lasts
+			require.Greater(t, w.Relay().Dropped(), before, "nothing was cut")
 			w.HealAgent(agent(i).Name)
 		}},
 		{"the reply of a lease batch lost", func(t *testing.T, _ int) { scenario.LoseLeaseReply(t, w, true) }},
 	}
+}
+
+// dropped counts what cuts swallowed so far.
+func dropped(t *testing.T, w *scenario.World) uint64 {
+	t.Helper()
+	n, err := w.Dropped()
+	require.NoError(t, err)
+	return n
 }
 
 // TestSoak runs for FORGEYARD_SOAK_MINUTES (60) with a fault a minute. Memory and file

@@ -90,7 +90,8 @@ func BenchmarkFailoverEarly(b *testing.B) {
 		early += strings.Count(string(text), "campaigning early")
 	}
 	b.Logf("%d early campaigns in %d trials", early, b.N*earlyTrials)
-	require.NotZero(b, early, "the timers were measured")
+	b.ReportMetric(float64(early), "early-campaigns")
+	require.GreaterOrEqual(b, early, b.N*earlyTrials*9/10, "the timers were measured, too")
 }
 
 // BenchmarkFailoverCut cuts the owner off from the other daemons; it still reaches PostgreSQL and the agents.

@@ -27,8 +27,10 @@ func CutOwnersLeaderLink(t testing.TB, w *World) {
 			return owner, epoch
 		},
 		func(owner *fleet.Node) {
+			dropped := w.dropped(t)
 			require.NoError(t, w.Cut(owner.Name, leader.Name))
 			elapse(t, time.Second)
+			require.Greater(t, w.dropped(t), dropped, "nothing was cut")
 			require.NoError(t, w.Mend(owner.Name, leader.Name))
 		},
 		func(*fleet.Node) {})

@@ -58,30 +58,35 @@ func Command(build string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer func() { err = errors.Join(err, endpoint.Close()) }()
+			defer func() {
+				watch.Enter("closing the socket")
+				err = errors.Join(err, endpoint.Close())
+			}()
 			// Every agent begins with another daemon, so that the loss of one daemon is noticed by some agents only.
 			rand.Shuffle(len(cfg.Endpoints), func(i, j int) {
 				cfg.Endpoints[i], cfg.Endpoints[j] = cfg.Endpoints[j], cfg.Endpoints[i]
 			})
 			// The link in /proc stays true when the binary is replaced under a running agent.
 			processes := runner.NewPrestarted(runner.Process{Supervisor: []string{"/proc/self/exe", cmd.Name(), superviseName}, Limits: limits})
-			defer processes.Close()
+			defer func() {
+				watch.Enter("ending the supervisor that waits for a job")
+				processes.Close()
+			}()
 			cfg.Executor, cfg.Disk = processes, limits.Disk
 			if os.Getenv(unsupervisedEnv) == "1" {
 				cfg.Executor = runner.ExecutorFunc(unsupervised)
 			}
+			hurried, hurry := context.WithCancel(context.WithoutCancel(ctx))
+			defer hurry()
+			hurriedWatch := watchdog.Arm(hurried, stopBound, exit)
+			defer hurriedWatch.Disarm()
+			cfg.Phase = func(part string) { watch.Enter(part); hurriedWatch.Enter(part) }
 			cfg.Dialer = runner.QUIC{Endpoint: endpoint}
 			a, err := runner.NewAgent(cfg)
 			if err != nil {
 				return err
 			}
 			cfg.Logger.Info("agent started", "agent", identity.Subject().ID, "session", a.Session(), "slots", cfg.Slots)
-			watch.Enter("running")
-			hurried, hurry := context.WithCancel(context.WithoutCancel(ctx))
-			defer hurry()
-			hurriedWatch := watchdog.Arm(hurried, stopBound, exit)
-			hurriedWatch.Enter("running, in a hurry")
-			defer hurriedWatch.Disarm()
 			defer onSecondSignal(func() { a.Hurry(); hurry() })()
 			return a.Run(ctx)
 		},

@@ -118,13 +118,14 @@ func (a *app) checkGlobals(c *cobra.Command) error {
 
 // client is the one client of this invocation, which remembers the daemon that
 // answered; for the endpoints and credentials of the flags, the environment or the default.
-func (a *app) client() (*client.Client, error) {
+// Reading their files ends with ctx.
+func (a *app) client(ctx context.Context) (*client.Client, error) {
 	a.calling.Lock()
 	defer a.calling.Unlock()
 	if a.api != nil {
 		return a.api, nil
 	}
-	security, err := a.shown.read(a.io)
+	security, err := untilInterrupted(ctx, func() (client.Security, error) { return a.shown.read(a.io) })
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +161,7 @@ func (a *app) endpointNames() []string {
 
 // call runs one request within --timeout.
 func (a *app) call(ctx context.Context, do func(context.Context, *client.Client) error) error {
-	c, err := a.client()
+	c, err := a.client(ctx)
 	if err != nil {
 		return err
 	}

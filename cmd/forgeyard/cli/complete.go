@@ -17,16 +17,16 @@ const completionTime = 300 * time.Millisecond
 
 // ask reads for a completion. Whatever fails, nothing is offered and nothing said.
 func (a *app) ask(c *cobra.Command, path string, query url.Values, out any) bool {
-	api, err := a.client()
-	if err != nil {
-		return false
-	}
 	ctx := c.Context()
 	if ctx == nil {
 		ctx = context.Background()
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionTime)
 	defer cancel()
+	api, err := a.client(ctx)
+	if err != nil {
+		return false
+	}
 	return api.Get(ctx, path, query, out) == nil
 }
 

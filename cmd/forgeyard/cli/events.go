@@ -72,7 +72,7 @@ func (a *app) eventsCommand() *cobra.Command {
 var errAllShown = errors.New("all shown")
 
 func (a *app) events(ctx context.Context, path, after, run string, follow bool) error {
-	c, err := a.client()
+	c, err := a.client(ctx)
 	if err != nil {
 		return err
 	}

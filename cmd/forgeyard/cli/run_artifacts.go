@@ -147,7 +147,7 @@ func fetchedResult(d FetchedDocument) result {
 // fetch downloads artifacts, each verified before anything of it is put in place.
 func (a *app) fetch(ctx context.Context, run string, l runner.ArtifactListDocument, dir func(runner.Artifact) string, file string) (FetchedDocument, error) {
 	doc := FetchedDocument{APIVersion: apiVersion, Kind: "ArtifactDownload", Run: run, Artifacts: []Fetched{}}
-	c, err := a.client()
+	c, err := a.client(ctx)
 	if err != nil {
 		return doc, err
 	}

@@ -56,7 +56,7 @@ func (a *app) exec(ctx context.Context, spec runner.RunSpec, f runFlags) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	c, err := a.client() // before presses are counted: reading its files may hang, and a press then ends the process
+	c, err := a.client(ctx) // before presses are counted: reading its files may hang, and ends with ctx
 	if err != nil {
 		return err
 	}

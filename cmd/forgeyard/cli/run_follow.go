@@ -164,7 +164,7 @@ func ended(d runner.RunDocument) string {
 // followLogs shows the logs of a whole run as they come, then how it ended, on
 // standard error; with documents, on standard output.
 func (a *app) followLogs(ctx context.Context, d runner.RunDocument, jobs []string) error {
-	c, err := a.client()
+	c, err := a.client(ctx)
 	if err != nil {
 		return err
 	}

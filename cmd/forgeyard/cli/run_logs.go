@@ -76,7 +76,7 @@ func namesOf(jobs []runner.Job) []string {
 
 // showLogs prints the logs one after the other. Follow waits for the end of each.
 func (a *app) showLogs(ctx context.Context, run string, jobs []runner.Job, attempt int, follow bool) error {
-	c, err := a.client()
+	c, err := a.client(ctx)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (a *app) showLogs(ctx context.Context, run string, jobs []runner.Job, attem
 
 // tailLogs shows the newest attempts and all that follow, until the jobs have ended.
 func (a *app) tailLogs(ctx context.Context, d runner.RunDocument, jobs []runner.Job) error {
-	c, err := a.client()
+	c, err := a.client(ctx)
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func (a *app) submitCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fleet, err := a.client()
+			fleet, err := a.client(c.Context())
 			if err != nil {
 				return err
 			}

@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	charm "github.com/charmbracelet/log"
@@ -50,7 +51,11 @@ func Command(version server.Version) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			told, tell := context.WithCancel(cmd.Context())
 			defer tell()
-			watch := watchdog.Arm(told, stopBound+stopGrace, exitProcess(newLogger(cmd.ErrOrStderr(), config.Log{})))
+			var words atomic.Pointer[slog.Logger] // as the configuration wants them, once it is read
+			words.Store(newLogger(cmd.ErrOrStderr(), config.Log{}))
+			watch := watchdog.Arm(told, stopBound+stopGrace, watchdog.Exit(func(code int, reason string) {
+				lastWords(words.Load(), code, reason)
+			}))
 			defer watch.Disarm()
 			watch.Enter("reading the configuration")
 			loaded, err := config.Load(config.Options{
@@ -60,6 +65,7 @@ func Command(version server.Version) *cobra.Command {
 				return err
 			}
 			logger := newLogger(cmd.ErrOrStderr(), loaded.Log)
+			words.Store(logger)
 			for _, w := range loaded.Warnings {
 				logger.Warn(w)
 			}
@@ -108,7 +114,8 @@ func givenFlags(cmd *cobra.Command) map[string]string {
 // run opens what the configuration names, runs the daemon until told ends or it fails, which
 // it tells, and stops it. Of out it is given the logger, the version and who hears the phase.
 func run(told context.Context, tell func(), cfg config.Config, start Start, out Outside) (err error) {
-	out.Now, out.Tracer, out.Exit, out.Probe = time.Now, trace.Discard, exitProcess(out.Logger), echo.DialUDP
+	out.Now, out.Tracer, out.Probe = time.Now, trace.Discard, echo.DialUDP
+	out.Exit = watchdog.Exit(func(code int, reason string) { lastWords(out.Logger, code, reason) })
 	out.Phase("opening sockets and files")
 	if err := open(&out, cfg); err != nil {
 		return errors.Join(err, out.close())
@@ -200,11 +207,9 @@ func portError(setting, addr string, err error) error {
 	return errPort.Wrap(err, "%s %s could not be opened", setting, addr)
 }
 
-// exitProcess ends the process at once, and logs why.
-func exitProcess(logger *slog.Logger) func(int, string) {
-	return watchdog.Exit(func(code int, reason string) {
-		logger.Error("ending this process", "reason", reason, "exit", code)
-	})
+// lastWords says why the process ends at once.
+func lastWords(logger *slog.Logger, code int, reason string) {
+	logger.Error("ending this process", "reason", reason, "exit", code)
 }
 
 // newLogger is the one slog handler of a daemon.
