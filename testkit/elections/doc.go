@@ -1,4 +1,8 @@
 // Package elections watches fleets of real processes with early election on,
 // under faults that must cost no term and no epoch of a role, or no more than
 // the crashes that they contain. `make chaos` runs it.
+//
+// Terms, epochs, leaders and campaigns are all that these fleets are held against:
+// nothing looks at what they did to rows and jobs, so their time is none of that in
+// which whole fleets were broken and judged (record.Suite.Broken).
 package elections

@@ -102,8 +102,7 @@ func run(t *testing.T, f *fleet.Fleet, l line, counts *record.Suite) {
 	defer cancel()
 	began := time.Now()
 	allowed := l.fault(ctx, t, f)
-	ended := time.Now()
-	lasted := ended.Sub(began)
+	lasted := time.Since(began)
 	settle(t, f)
 	terms, grants := highestTerm(t, f)-term, granted(t, f)-epochs
 	t.Logf("%s: %s, %d deaths of the leader, %d terms, %d epochs of %s, %d early campaigns, %d by timers",
@@ -137,7 +136,6 @@ func run(t *testing.T, f *fleet.Fleet, l line, counts *record.Suite) {
 	}
 	require.Equal(t, !l.late, early)
 	if f.Namespaced() {
-		counts.Broken(began, ended)
 		counts.Add(l.name+": seconds", int(lasted.Seconds()), 600) // owed over runs
 		if allowed.atOnce > 0 {
 			counts.Add(l.name+": within "+atOnce.String(), allowed.atOnce, 20)
