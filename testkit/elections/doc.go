@@ -3,6 +3,6 @@
 // the crashes that they contain. `make chaos` runs it.
 //
 // Terms, epochs, leaders and campaigns are all that these fleets are held against:
-// nothing looks at what they did to rows and jobs, so their time is none of that in
-// which whole fleets were broken and judged (record.Suite.Broken).
+// nothing looks at what they did to rows and jobs, so their time does not count
+// as that of scenarios whose fleets are judged as a whole (record.Suite.Broken).
 package elections

@@ -11,9 +11,12 @@ import (
 	"time"
 )
 
-// realProcesses is the suite under which all suites keep their time under faults. An
-// hour is owed over all of them, and over runs.
-const realProcesses = "real processes"
+// realProcesses is the suite under which all suites keep the time of their scenarios
+// that break real processes. An hour is owed over all of them, and over runs.
+const (
+	realProcesses  = "real processes"
+	secondsOfThese = "seconds of scenarios that break them"
+)
 
 // Suite is what one run of a suite counts. Subtests may add to it side by side.
 type Suite struct {
@@ -80,8 +83,9 @@ func (s *Suite) Add(fault string, count, owed int) {
 	s.counts = append(s.counts, Count{Suite: s.name, Fault: fault, Count: count, Owed: owed})
 }
 
-// Broken adds a time in which real processes were under a fault. Times that overlap,
-// as those of two fleets side by side, count once.
+// Broken adds the time of a scenario that breaks real processes: all of it, what it
+// waits for before its fault and the recovery that it awaits included. Times that
+// overlap, as those of two fleets side by side, count once.
 func (s *Suite) Broken(from, to time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +98,7 @@ func (s *Suite) all(commit string) Counts {
 	defer s.mu.Unlock()
 	run := slices.Clone(s.counts)
 	if len(s.broken) > 0 {
-		run = append(run, Count{Suite: realProcesses, Fault: "seconds under faults", Count: int(union(s.broken).Seconds()), Owed: 3600})
+		run = append(run, Count{Suite: realProcesses, Fault: secondsOfThese, Count: int(union(s.broken).Seconds()), Owed: 3600})
 	}
 	for i := range run {
 		run[i].At, run[i].Commit = time.Now().UTC().Truncate(time.Second), commit

@@ -130,7 +130,7 @@ func TestSubtestIsNoSuite(t *testing.T) {
 }
 
 // Times that overlap count once: it is the hour that is owed, not the work done in it.
-func TestTimeUnderFaults(t *testing.T) {
+func TestTimeOfScenarios(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(1e9, 0).Add(time.Duration(seconds) * time.Second) }
 	for name, c := range map[string]struct {
 		spans [][2]int
@@ -155,6 +155,6 @@ func TestTimeUnderFaults(t *testing.T) {
 			require.Empty(t, sums, name)
 			continue
 		}
-		require.Equal(t, Counts{{Suite: realProcesses, Fault: "seconds under faults", Count: c.want, Owed: 3600}}, sums, name)
+		require.Equal(t, Counts{{Suite: realProcesses, Fault: "seconds of scenarios that break them", Count: c.want, Owed: 3600}}, sums, name)
 	}
 }
