@@ -52,7 +52,7 @@ func TestChaosPowerCut(t *testing.T) {
 	}
 	require.Greater(t, lost, records*points)
 	t.Logf("%d crash points, each with %d kinds of loss: %d operations recorded, %d lost, nothing that was acknowledged", records*points, len(allLosses), operations, lost)
-	counts.Add("power cut", records*points, 200)
+	counts.Add("power cut", records*points)
 }
 
 func TestChaosDamagedFiles(t *testing.T) {
@@ -62,8 +62,8 @@ func TestChaosDamagedFiles(t *testing.T) {
 	for class := range fileClasses {
 		t.Run(class, func(t *testing.T) {
 			damaged(t, seed, flips, cuts, rejoins, class)
-			counts.Add(class+": bit flipped", flips, 100)
-			counts.Add(class+": end cut off", cuts, 50)
+			counts.Add(class+": bit flipped", flips)
+			counts.Add(class+": end cut off", cuts)
 		})
 	}
 }
@@ -77,7 +77,7 @@ func TestChaosDiskFails(t *testing.T) {
 			for range positions {
 				c.run(t, rng.IntN(c.spread+1))
 			}
-			counts.Add(name, positions, positions)
+			counts.Add(name, positions)
 		})
 	}
 }
@@ -101,7 +101,7 @@ func TestChaosSlowDisks(t *testing.T) {
 				d := c.least + time.Duration(rng.Int64N(int64(c.most-c.least)))
 				t.Run(d.Round(time.Millisecond).String(), func(t *testing.T) { c.run(t, d) })
 			}
-			counts.Add(name, times, times)
+			counts.Add(name, times)
 		})
 	}
 }
@@ -151,7 +151,7 @@ func TestChaosFileSystemFull(t *testing.T) {
 	_, last := acksOf(n.Events())
 	holdsIn(t, dir, last)
 	if mounted {
-		counts.Add("file system full", 1, 1)
+		counts.Add("file system full", 1)
 	}
 }
 

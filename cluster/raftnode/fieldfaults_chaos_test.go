@@ -39,5 +39,5 @@ func TestChaosElectionsLeaderBackAtOnce(t *testing.T) {
 	})
 	require.Less(t, split, uint64(deaths/5))
 	t.Logf("%d deaths, %d votes split, no other term", deaths, split)
-	counts.Add("leader back at once", deaths, deaths)
+	counts.Add("leader back at once", deaths)
 }

@@ -108,7 +108,7 @@ func TestKillEveryKind(t *testing.T) {
 				require.Empty(t, n.exits.all(), "%v", n.exits.why)
 				killed = n.panics.count(v.prefix, v.depth)
 			})
-			counts.Add(v.name+" killed", killed, 0) // all that inBubble checks has been checked
+			counts.Add(v.name+" killed", killed) // all that inBubble checks has been checked
 		})
 	}
 }
@@ -132,7 +132,7 @@ func TestRootDies(t *testing.T) {
 			require.Equal(t, []int{actors.ExitRootDied}, n.exits.all(), "the process is told to end once")
 		})
 	}
-	counts.Add("root killed", rounds, 0)
+	counts.Add("root killed", rounds)
 }
 
 // Without a watcher, a leader supervisor or their supervisor no role can be

@@ -180,7 +180,7 @@ func (a *accounts) checkFaults(minutes float64, counts *record.Suite) {
 	a.t.Helper()
 	all := slices.Concat(daemonKinds(), agentKinds(), outlasting())
 	for _, k := range all {
-		counts.Add(k.Name, a.n.done[k.Name], 0)
+		counts.Add(k.Name, a.n.done[k.Name])
 		owed := max(1, int(minutes/2))
 		if k.Name == outlast {
 			owed = max(1, int(minutes/4)) // each takes more than a minute

@@ -7,7 +7,23 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/forgeyard/forgeyard/testkit/record"
 )
+
+// Each kind is owed over runs, and no other: also those that this machine may not make.
+func TestEveryFaultIsOwed(t *testing.T) {
+	var made, owed []string
+	for _, f := range append(processFaults(), privilegedFaults()...) {
+		made = append(made, f.Name)
+	}
+	for _, c := range record.Owed() {
+		if c.Suite == processes {
+			owed = append(owed, c.Fault)
+		}
+	}
+	require.ElementsMatch(t, made, owed)
+}
 
 func TestSeedDecidesTheDeal(t *testing.T) {
 	all := append(processFaults(), privilegedFaults()...)

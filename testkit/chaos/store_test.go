@@ -64,7 +64,7 @@ func TestChaosStore(t *testing.T) {
 	require.NoError(t, w.WaitTerminal(ctx))
 	a := newAccounts(t, w, c, n)
 	a.checkAll(storePipelines, extra)
-	counts.Add(killStore, n.done[killStore], 0)
+	counts.Add(killStore, n.done[killStore])
 }
 
 // withoutStore kills the store and shows that a job without bytes runs to its end,

@@ -136,9 +136,9 @@ func run(t *testing.T, f *fleet.Fleet, l line, counts *record.Suite) {
 	}
 	require.Equal(t, !l.late, early)
 	if f.Namespaced() {
-		counts.Add(l.name+": seconds", int(lasted.Seconds()), 600) // owed over runs
+		counts.Add(l.name+": seconds", int(lasted.Seconds()))
 		if allowed.atOnce > 0 {
-			counts.Add(l.name+": within "+atOnce.String(), allowed.atOnce, 20)
+			counts.Add(l.name+": within "+atOnce.String(), allowed.atOnce)
 		}
 	}
 }

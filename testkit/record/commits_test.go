@@ -50,7 +50,7 @@ func TestSinceThatIsNoCommit(t *testing.T) {
 		require.ErrorContains(t, err, SinceEnv+"="+since, since)
 
 		r := &run{TB: t}
-		r.do(func() { Begin(r, "s").Add("kill", 1, 0) })
+		r.do(func() { Begin(r, "s").Add("kill", 1) })
 		require.True(t, r.failed, since)
 		require.Empty(t, recorded(), since)
 	}
@@ -64,7 +64,7 @@ func TestStampIsHead(t *testing.T) {
 		recorded := recorded(t)
 		t.Setenv(SinceEnv, since)
 		r := &run{TB: t}
-		Begin(r, "s").Add("kill", 1, 0)
+		Begin(r, "s").Add("kill", 1)
 		r.end()
 		require.Len(t, recorded(), 1)
 		require.Equal(t, all[1][:12], recorded()[0].Commit, "since %q", since)
@@ -79,7 +79,7 @@ func TestNoRepository(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, got)
 	r := &run{TB: t}
-	Begin(r, "s").Add("kill", 1, 0)
+	Begin(r, "s").Add("kill", 1)
 	r.end()
 	require.Len(t, recorded(), 1)
 	require.Empty(t, recorded()[0].Commit)

@@ -12,7 +12,7 @@ import (
 )
 
 // realProcesses is the suite under which all suites keep the time of their scenarios
-// that break real processes. An hour is owed over all of them, and over runs.
+// that break real processes: an hour is owed over all of them.
 const (
 	realProcesses  = "real processes"
 	secondsOfThese = "seconds of scenarios that break them"
@@ -71,16 +71,17 @@ func Begin(t testing.TB, name string) *Suite {
 			t.Error(err)
 			return
 		}
-		printed(t, "over runs", all.Of(commits).of(run))
+		printed(t, "over runs", append(Owed(), all.Of(commits)...).of(run))
 	})
 	return s
 }
 
-// Add adds how often a fault was made, and what follows from it judged. Owed is over runs; 0 claims nothing.
-func (s *Suite) Add(fault string, count, owed int) {
+// Add adds how often a fault was made, and what follows from it judged. What is owed
+// of it over runs is in the list of Owed; of what is not there, nothing is.
+func (s *Suite) Add(fault string, count int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.counts = append(s.counts, Count{Suite: s.name, Fault: fault, Count: count, Owed: owed})
+	s.counts = append(s.counts, Count{Suite: s.name, Fault: fault, Count: count})
 }
 
 // Broken adds the time of a scenario that breaks real processes: all of it, what it
@@ -98,10 +99,11 @@ func (s *Suite) all(commit string) Counts {
 	defer s.mu.Unlock()
 	run := slices.Clone(s.counts)
 	if len(s.broken) > 0 {
-		run = append(run, Count{Suite: realProcesses, Fault: secondsOfThese, Count: int(union(s.broken).Seconds()), Owed: 3600})
+		run = append(run, Count{Suite: realProcesses, Fault: secondsOfThese, Count: int(union(s.broken).Seconds())})
 	}
 	for i := range run {
 		run[i].At, run[i].Commit = time.Now().UTC().Truncate(time.Second), commit
+		run[i].Owed = Owes(run[i].Suite, run[i].Fault)
 	}
 	return run
 }

@@ -67,7 +67,7 @@ func TestRunThatFailedIsNotAdded(t *testing.T) {
 	all := recorded(t)
 	for _, failed := range []bool{false, true} {
 		r := &run{TB: t}
-		Begin(r, "s").Add("kill", 3, 0)
+		Begin(r, "s").Add("kill", 3)
 		r.failed = failed // after it was counted
 		r.end()
 	}
@@ -81,7 +81,7 @@ func TestCleanupsAreJudged(t *testing.T) {
 	r := &run{TB: t}
 	s := Begin(r, "s")
 	r.Cleanup(func() { r.failed = true })
-	s.Add("kill", 1, 0)
+	s.Add("kill", 1)
 	r.end()
 	require.Empty(t, all())
 }
@@ -97,7 +97,7 @@ func TestHelperSuite(t *testing.T) {
 	for _, name := range []string{"passes first", "fails", "passes last"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s.Add("kill", 1, 3)
+			s.Add("kill", 1)
 			require.NotEqual(t, "fails", name)
 		})
 	}
@@ -115,7 +115,7 @@ func TestFailedSubtestFailsItsSuite(t *testing.T) {
 	require.Error(t, suite("^TestHelperSuite$"))
 	require.Empty(t, all())
 	require.NoError(t, suite("^TestHelperSuite$/^passes"))
-	require.Equal(t, Counts{{Suite: "s", Fault: "kill", Count: 2, Owed: 3}}, all().Sum())
+	require.Equal(t, Counts{{Suite: "s", Fault: "kill", Count: 2}}, all().Sum())
 }
 
 // A subtest knows nothing of the others, so it is no suite.
@@ -123,7 +123,7 @@ func TestSubtestIsNoSuite(t *testing.T) {
 	all := recorded(t)
 	t.Run("sub", func(t *testing.T) {
 		r := &run{TB: t}
-		r.do(func() { Begin(r, "s").Add("kill", 1, 0) })
+		r.do(func() { Begin(r, "s").Add("kill", 1) })
 		require.True(t, r.failed)
 	})
 	require.Empty(t, all())

@@ -27,7 +27,7 @@ type Count struct {
 	Suite  string    `json:"suite"`
 	Fault  string    `json:"fault"`
 	Count  int       `json:"count"`
-	Owed   int       `json:"owed"` // over runs; 0 when nothing is claimed
+	Owed   int       `json:"owed"` // over runs, when this was counted; 0 when nothing is claimed
 }
 
 // Counts is a list of them.
@@ -71,7 +71,7 @@ func Read(file string) (t Counts, err error) {
 }
 
 // Sum adds up the runs, by suite and fault in the order in which they first
-// appear. What was owed last is owed.
+// appear. What Owed lists is owed, whatever was when they were counted.
 func (t Counts) Sum() (sums Counts) {
 	at := map[[2]string]int{}
 	for _, c := range t {
@@ -80,10 +80,9 @@ func (t Counts) Sum() (sums Counts) {
 		if !known {
 			i = len(sums)
 			at[key] = i
-			sums = append(sums, Count{Suite: c.Suite, Fault: c.Fault})
+			sums = append(sums, Count{Suite: c.Suite, Fault: c.Fault, Owed: Owes(c.Suite, c.Fault)})
 		}
 		sums[i].Count += c.Count
-		sums[i].Owed = c.Owed
 	}
 	return sums
 }

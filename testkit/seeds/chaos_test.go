@@ -26,13 +26,10 @@ const (
 	firstEnv   = "FORGEYARD_CHAOS_SEED"    // where to begin; by default somewhere new
 )
 
-// goal is how many seeds are owed over runs.
-const goal = 200
-
 // TestChaosSeeds runs one seed after the other, and fails with the first that
 // does, or when a kind of fault, or what faults must bring about, never happened.
 func TestChaosSeeds(t *testing.T) {
-	counts := record.Begin(t, "seeds")
+	counts := record.Begin(t, suite)
 	minutes, err := strconv.ParseFloat(os.Getenv(minutesEnv), 64)
 	require.NoError(t, err, "%s says how long to break things", minutesEnv)
 	end := time.Now().Add(time.Duration(minutes * float64(time.Minute)))
@@ -40,13 +37,13 @@ func TestChaosSeeds(t *testing.T) {
 	for seed := first; !t.Failed() && time.Now().Before(end); seed++ {
 		if t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) { Run(t, Draw(seed, fully), total) }) {
 			done++
-			t.Logf("%d seeds so far, %d are owed over runs", done, goal)
+			t.Logf("%d seeds so far, %d are owed over runs", done, record.Owes(suite, aSeed))
 		}
 	}
 	t.Logf("%d seeds from %d; what happened:\n%s", done, first, total)
-	counts.Add("a seed", done, goal)
+	counts.Add(aSeed, done)
 	for _, kind := range slices.Concat(Kinds(), Effects()) {
-		counts.Add(string(kind), total.Counts()[kind], 1)
+		counts.Add(string(kind), total.Counts()[kind])
 		require.NotZero(t, total.Counts()[kind], "%s never happened: give it more minutes", kind)
 	}
 }

@@ -10,6 +10,12 @@ import (
 	"sync"
 )
 
+// What the record of chaos runs calls the suite, and a schedule as a whole.
+const (
+	suite = "seeds"
+	aSeed = "a seed"
+)
+
 // Tally is how often each kind of fault happened, and each effect came about: for weather and cuts in
 // packets, for sick logs in writes, for everything else in strokes.
 type Tally struct {

@@ -1,4 +1,4 @@
-// Command print prints what the chaos runs of these commits counted, and what is owed.
+// Command print prints what is owed, and what the chaos runs of these commits counted of it and beside it.
 package main
 
 import (
@@ -30,6 +30,6 @@ func show(ctx context.Context, out io.Writer, file string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(out, all.Of(commits))
+	_, err = fmt.Fprint(out, append(record.Owed(), all.Of(commits)...))
 	return err
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 
 func TestShow(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "record.jsonl")
-	require.NoError(t, record.Counts{{Suite: "s", Fault: "kill", Count: 3, Owed: 5}}.Append(file))
+	require.NoError(t, record.Counts{{Suite: "processes", Fault: "kill the owner", Count: 3}, {Suite: "s", Fault: "kill", Count: 4}}.Append(file))
 	show := func() (string, error) {
 		var out strings.Builder
 		err := show(t.Context(), &out, file)
@@ -27,5 +28,15 @@ func TestShow(t *testing.T) {
 	t.Chdir(t.TempDir())
 	printed, err = show()
 	require.NoError(t, err)
-	require.Equal(t, "s  kill  3  of 5 owed: NOT REACHED\n", printed)
+	rows := map[string]string{}
+	for line := range strings.Lines(printed) {
+		cells := regexp.MustCompile(" {2,}").Split(strings.TrimSpace(line), -1)
+		rows[cells[0]+", "+cells[1]] = strings.Join(cells[2:], " ")
+	}
+	require.Equal(t, "3 of 20 owed: NOT REACHED", rows["processes, kill the owner"])
+	require.Equal(t, "4", rows["s, kill"])
+	// A suite that never ran, and what a machine may not do, is owed all the same.
+	require.Equal(t, "0 of 1 owed: NOT REACHED", rows["soak, an hour flat"])
+	require.Equal(t, "0 of 5 owed: NOT REACHED", rows["processes, the leader's disk full"])
+	require.Len(t, rows, len(record.Owed())+1)
 }
