@@ -4,6 +4,7 @@ package record
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -44,6 +45,9 @@ func Begin(t testing.TB, name string) *Suite {
 	var commit string
 	var commits []string
 	if file != "" {
+		if !filepath.IsAbs(file) {
+			t.Fatalf("record: %s=%s is not absolute: each suite, in its own folder, would keep a file of its own", FileEnv, file)
+		}
 		var err error
 		if commit, err = head(t.Context()); err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// FileEnv names the file of the record; unset, nothing is kept.
+// FileEnv names the file of the record, by an absolute path; unset, nothing is kept.
 const FileEnv = "FORGEYARD_CHAOS_RECORD"
 
 // SinceEnv names the first commit whose runs count. Unset, those of all commits that
