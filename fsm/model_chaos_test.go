@@ -13,8 +13,10 @@ import (
 // sequences is how many TestReference draws.
 const sequences = 10_000
 
-// keep adds the count to the record of chaos runs. t is the whole test.
-func keep(t *testing.T, resumed int) {
+// counted begins a suite of the record of chaos runs, t being the test of all of it, and
+// returns what adds the count.
+func counted(t *testing.T) func(resumed int) {
 	t.Helper()
-	record.Begin(t, "models").Add("a sequence with a restore in it", resumed)
+	counts := record.Begin(t, "models")
+	return func(resumed int) { counts.Add("a sequence with a restore in it", resumed) }
 }

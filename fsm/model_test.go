@@ -285,6 +285,7 @@ func (r *reference) requireEqual(t require.TestingT, got View) {
 // its end on, to a replica restored from a snapshot, which has the same hash before
 // and after each of the commands that are left.
 func TestReference(t *testing.T) {
+	keep := counted(t)
 	kinds := map[string]int{}
 	resumed, replayed := 0, 0   // restores with a command after them, and those commands
 	for range sequences / 100 { // rapid draws 100 at a time
@@ -343,7 +344,7 @@ func TestReference(t *testing.T) {
 	t.Logf("%d sequences, each restored once; %d restores were followed by commands, %d in all: %v", sequences, resumed, replayed, kinds)
 	require.GreaterOrEqual(t, resumed, sequences)
 	require.Greater(t, replayed, 5*sequences, "hardly anything is left to do after a restore")
-	keep(t, resumed)
+	keep(resumed)
 }
 
 // TestReferenceIsHeldAgainst plants one fault at a time in what the reference is

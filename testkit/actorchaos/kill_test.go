@@ -87,8 +87,8 @@ var errLostReply = &cluster.Error{Kind: cluster.TransportFailure, Code: "FY-TEST
 // Whatever is killed and however often, all roles work again by themselves under
 // higher epochs, no two epochs' loops ever overlap, and the process lives on.
 func TestKillEveryKind(t *testing.T) {
-	rounds, seed := chaosRounds(t), chaosSeed(t)
 	counts := record.Begin(t, suite)
+	rounds, seed := chaosRounds(t), chaosSeed(t)
 	for _, v := range victims() {
 		t.Run(v.name, func(t *testing.T) {
 			killed := 0
@@ -116,8 +116,8 @@ func TestKillEveryKind(t *testing.T) {
 // The root's death ends the process, once, so that another node can own what
 // this one can no longer control.
 func TestRootDies(t *testing.T) {
-	rounds, seed := chaosRounds(t), chaosSeed(t)
 	counts := record.Begin(t, suite)
+	rounds, seed := chaosRounds(t), chaosSeed(t)
 	for round := range rounds {
 		inBubble(t, seed+uint64(round), actors.Budget{}, func(t *testing.T, n *node) {
 			n.allActive()
