@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/forgeyard/forgeyard/roles/runner"
@@ -56,9 +58,25 @@ func (w *World) submit(t testing.TB, name string, jobs ...runner.JobSpec) string
 
 func (w *World) submitSpec(t testing.TB, spec runner.RunSpec) string {
 	t.Helper()
-	run, err := w.Submit(bounded(t), 0, spec)
-	require.NoError(t, err)
-	return run.ID
+	return w.Accepted(t, 0, spec).ID
+}
+
+// Accepted hands a run to the i-th of the daemons that run, again under the same key
+// while it says that it is unavailable: one whose PostgreSQL was away a moment ago may not have noticed yet,
+// whatever its status says.
+func (w *World) Accepted(t testing.TB, i int, spec runner.RunSpec) runner.Run {
+	t.Helper()
+	ctx, key := bounded(t), uuid.New()
+	for {
+		run, err := w.submitAs(ctx, key, i, spec)
+		var refused *fleet.Refusal
+		if err == nil {
+			return run
+		}
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, http.StatusServiceUnavailable, refused.Status, "%v", err)
+		elapse(t, 50*time.Millisecond)
+	}
 }
 
 // ask reads a document from any daemon that runs.

@@ -26,8 +26,7 @@ func LoseQuorum(t testing.TB, w *World, running int) {
 	require.NoError(t, w.WaitTerminal(bounded(t)))
 	ctx := bounded(t)
 	g := w.gate(t, "quorum")
-	held, err := w.Submit(ctx, 0, fleet.ShellRun("held", running, g.wait()))
-	require.NoError(t, err)
+	held := w.Accepted(t, 0, fleet.ShellRun("held", running, g.wait()))
 	_, before := w.owner(t, 0)
 	eventually(t, "all jobs of the run are leased", func() bool {
 		return w.count(t, `SELECT count(*) FROM forge.jobs WHERE run_id = $1 AND state = 'leased'`, held.ID) == running

@@ -78,8 +78,7 @@ func (w *World) FillSlots(t testing.TB) (slots int) {
 	goOn := w.gate(t, "filled")
 	running, err := os.MkdirTemp(w.Dir(), "running")
 	require.NoError(t, err)
-	run, err := w.Submit(bounded(t), 0, fleet.ShellRun("fill", slots, ": > "+running+"/$FORGEYARD_LEASE; "+goOn.wait()))
-	require.NoError(t, err)
+	run := w.Accepted(t, 0, fleet.ShellRun("fill", slots, ": > "+running+"/$FORGEYARD_LEASE; "+goOn.wait()))
 	eventually(t, fmt.Sprintf("all %d slots run a job", slots), func() bool {
 		held, err := os.ReadDir(running)
 		require.NoError(t, err)

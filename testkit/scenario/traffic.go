@@ -57,7 +57,10 @@ func (w *World) Traffic(t testing.TB) (stop func()) {
 // Submit is the fleet's, under a key of its own: the history holds what the client
 // was told against the rows.
 func (w *World) Submit(ctx context.Context, i int, spec runner.RunSpec) (runner.Run, error) {
-	key := uuid.New()
+	return w.submitAs(ctx, uuid.New(), i, spec)
+}
+
+func (w *World) submitAs(ctx context.Context, key uuid.UUID, i int, spec runner.RunSpec) (runner.Run, error) {
 	run, err := w.SubmitKeyed(ctx, i, key.String(), spec)
 	w.mu.Lock()
 	defer w.mu.Unlock()
