@@ -58,6 +58,13 @@ type Watch struct {
 	at     target
 	asked  time.Time     // when the last question to the port was sent
 	pause  time.Duration // from then to the next, while the leader appends
+	doubt  doubt
+}
+
+// doubt is what the rule said last of a silent leader; zero when none is doubted.
+type doubt struct {
+	of      Case
+	finding Finding
 }
 
 // target is what the socket is connected to.
@@ -88,6 +95,7 @@ func (w *Watch) Run(ctx context.Context) {
 // look looks once and says when to look again.
 func (w *Watch) look(ctx context.Context) time.Duration {
 	s := w.engine.Standing()
+	w.conclude(s)
 	if f := sees(w.self, s, Sight{}, Rested{}, w.now()); f == NotFollowing || f == NoVote || !w.face(s.Leader) {
 		return idlePause
 	}
@@ -100,10 +108,27 @@ func (w *Watch) look(ctx context.Context) time.Duration {
 	}
 	w.question()
 	if quiet > Silence {
-		w.judge(ctx)
+		w.doubt = doubt{s.about(), w.judge(ctx)}
 		return doubtPause
 	}
 	return time.Millisecond
+}
+
+// conclude ends a doubt: the leader appends again, or another one leads. The log says
+// why it was not this node that elected that one early, or whoever waits for the timers
+// would not know.
+func (w *Watch) conclude(s Standing) {
+	was := w.doubt
+	switch {
+	case was == doubt{} || s.Leader.IsZero():
+		return
+	case s.about() != was.of && was.finding != Campaign:
+		w.log.Info("a silent leader has a successor", "leader", was.of.Leader, "term", was.of.Term, "successor", s.Leader,
+			"finding", was.finding)
+	case s.about() == was.of && w.now().Sub(s.Appended) > Silence:
+		return
+	}
+	w.doubt = doubt{}
 }
 
 // face turns the socket to the leader; false when there is no way to it.
@@ -159,11 +184,12 @@ func (w *Watch) question() {
 	}
 }
 
-// judge campaigns when this node and a majority see that the leader is gone.
-func (w *Watch) judge(ctx context.Context) {
+// judge campaigns when this node and a majority see that the leader is gone, and says
+// what it found.
+func (w *Watch) judge(ctx context.Context) Finding {
 	s := w.engine.Standing()
 	if f, _ := w.finding(s); f != Gone {
-		return
+		return f
 	}
 	said := w.ask(ctx, s)
 	// Everything is looked at again: asking took a while.
@@ -174,9 +200,8 @@ func (w *Watch) judge(ctx context.Context) {
 		w.rest.Campaigned = w.now()
 	}
 	w.mu.Unlock()
-	w.log.Debug("the leader's port refuses", "leader", s.Leader, "term", s.Term, "finding", found)
 	if found != Campaign {
-		return
+		return found
 	}
 	w.log.Info("campaigning early: the leader's process is gone", "leader", s.Leader, "incarnation", s.Incarnation, "term", s.Term,
 		"silent", w.now().Sub(s.Appended).Round(time.Millisecond))
@@ -185,6 +210,7 @@ func (w *Watch) judge(ctx context.Context) {
 	if err := w.engine.Campaign(ctx, s); err != nil {
 		w.log.Info("no early campaign", "error", err)
 	}
+	return found
 }
 
 // finding is what this node sees by itself. Once it says that a leader is gone,

@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -75,5 +76,40 @@ func TestOneLostAnswerIsMadeGood(t *testing.T) {
 			stop()
 			<-ended
 		})
+	}
+}
+
+// Whoever asks why it took the timers to replace a dead leader finds it in the log.
+func TestSuccessorByTimersIsExplained(t *testing.T) {
+	var text strings.Builder
+	w := New(node(1), &lone{}, Outside{}, slog.New(slog.NewTextHandler(&text, nil)), time.Now)
+	silent := gone().s
+	silent.Appended = time.Now().Add(-2 * Silence)
+	appends := silent
+	appends.Appended = time.Now()
+	elects, follows := silent, appends
+	elects.Leader, elects.Term = fsm.NodeID{}, silent.Term+1
+	follows.Leader, follows.Term = node(2), silent.Term+1
+	for _, c := range []struct {
+		finding Finding
+		next    []Standing
+		says    string
+	}{
+		{NotRefused, []Standing{silent, elects, follows, follows}, `finding="the leader's port does not refuse"`},
+		{Minority, []Standing{elects, follows}, `finding="no majority sees it"`},
+		{NotRefused, []Standing{silent, appends, follows}, ""},
+		{Campaign, []Standing{elects, follows}, ""},
+	} {
+		text.Reset()
+		w.doubt = doubt{silent.about(), c.finding}
+		for _, s := range c.next {
+			w.conclude(s)
+		}
+		if c.says == "" {
+			require.Empty(t, text.String())
+			continue
+		}
+		require.Equal(t, 1, strings.Count(text.String(), "a silent leader has a successor"))
+		require.Contains(t, text.String(), c.says)
 	}
 }
