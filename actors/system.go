@@ -38,7 +38,7 @@ type Config struct {
 	Reconciler Reconciler
 
 	Tracer trace.Tracer     // nil: nothing is traced
-	Logger *slog.Logger     // nil: nothing is logged
+	Logger *slog.Logger     // nil: nothing is logged; it must not wait for who reads
 	Now    func() time.Time // nil: time.Now; it must carry a monotonic reading
 	// Exit ends the process. It must return or end the process without waiting
 	// for this system to stop. Nil means that a dead root is only logged.

@@ -33,7 +33,7 @@ const (
 type ServiceConfig struct {
 	Backend Backend
 	Tracer  trace.Tracer     // nil: nothing is traced
-	Logger  *slog.Logger     // nil: nothing is logged
+	Logger  *slog.Logger     // nil: nothing is logged; it must not wait: it is called under locks
 	Now     func() time.Time // nil: time.Now; must carry a monotonic reading
 	// Exit ends the process after a tree did not end within StopBound. It is
 	// called once for each such tree and must not wait for the Service.

@@ -52,7 +52,7 @@ type Config struct {
 	ClusterName string        // used by Bootstrap
 	StallLimit  time.Duration // one log write or one apply may be under way this long; 0: 10 s
 	Snapshots   SnapshotPolicy
-	Logger      *slog.Logger
+	Logger      *slog.Logger // nil: nothing is logged; it must not wait for who reads: it is called on the way to Exit
 	Now         func() time.Time
 	// Exit ends the process when going on would be unsafe (a hung or damaged log,
 	// a hung state machine, a second process under this identity). It may return in tests.

@@ -14,6 +14,7 @@ import (
 	charm "github.com/charmbracelet/log"
 	"github.com/spf13/cobra"
 
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/asynclog"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/watchdog"
 	"github.com/forgeyard/forgeyard/roles/runner"
 	"github.com/forgeyard/forgeyard/transport"
@@ -27,6 +28,9 @@ const protocolMin, protocolMax = 1, 1
 // without it: its jobs' supervisors end with it.
 const stopBound = 20 * time.Second
 
+// logBound is how long the last lines of the log may take.
+const logBound = time.Second
+
 // Command returns `forgeyard agent`.
 func Command(build string) *cobra.Command {
 	cfg := runner.AgentConfig{Build: build}
@@ -39,9 +43,14 @@ func Command(build string) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			ctx := cmd.Context()
-			cfg.Logger = slog.New(charm.NewWithOptions(cmd.ErrOrStderr(), charm.Options{ReportTimestamp: true, TimeFormat: time.RFC3339Nano}))
+			lines := asynclog.New(cmd.ErrOrStderr(), func(lost uint64) {
+				cfg.Logger.Warn("lines of this log are missing: nobody took them", "lines", lost)
+			})
+			defer lines.Close(logBound)
+			cfg.Logger = slog.New(charm.NewWithOptions(lines, charm.Options{ReportTimestamp: true, TimeFormat: time.RFC3339Nano}))
 			exit := watchdog.Exit(func(code int, reason string) {
 				cfg.Logger.Error("ending this process", "reason", reason, "exit", code)
+				lines.Flush(logBound)
 			})
 			watch := watchdog.Arm(ctx, cfg.Grace+stopBound, exit)
 			defer watch.Disarm()

@@ -24,6 +24,7 @@ import (
 	"github.com/forgeyard/forgeyard/cluster/config"
 	"github.com/forgeyard/forgeyard/cluster/membership"
 	"github.com/forgeyard/forgeyard/cluster/trace"
+	"github.com/forgeyard/forgeyard/cmd/forgeyard/asynclog"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/server"
 	"github.com/forgeyard/forgeyard/cmd/forgeyard/watchdog"
 	"github.com/forgeyard/forgeyard/transport/echo"
@@ -37,6 +38,8 @@ import (
 const (
 	stopBound = 15 * time.Second
 	stopGrace = 5 * time.Second
+	// logBound is how long the last lines of the log may take.
+	logBound = time.Second
 )
 
 // Command returns `forgeyard daemon`.
@@ -52,10 +55,16 @@ func Command(version server.Version) *cobra.Command {
 			told, tell := context.WithCancel(cmd.Context())
 			defer tell()
 			var words atomic.Pointer[slog.Logger] // as the configuration wants them, once it is read
-			words.Store(newLogger(cmd.ErrOrStderr(), config.Log{}))
-			watch := watchdog.Arm(told, stopBound+stopGrace, watchdog.Exit(func(code int, reason string) {
-				lastWords(words.Load(), code, reason)
-			}))
+			lines := asynclog.New(cmd.ErrOrStderr(), func(lost uint64) {
+				words.Load().Warn("lines of this log are missing: nobody took them", "lines", lost)
+			})
+			defer lines.Close(logBound)
+			words.Store(newLogger(lines, config.Log{}))
+			exit := watchdog.Exit(func(code int, reason string) {
+				words.Load().Error("ending this process", "reason", reason, "exit", code)
+				lines.Flush(logBound)
+			})
+			watch := watchdog.Arm(told, stopBound+stopGrace, exit)
 			defer watch.Disarm()
 			watch.Enter("reading the configuration")
 			loaded, err := config.Load(config.Options{
@@ -64,7 +73,7 @@ func Command(version server.Version) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			logger := newLogger(cmd.ErrOrStderr(), loaded.Log)
+			logger := newLogger(lines, loaded.Log)
 			words.Store(logger)
 			for _, w := range loaded.Warnings {
 				logger.Warn(w)
@@ -75,7 +84,7 @@ func Command(version server.Version) *cobra.Command {
 				return err
 			}
 			start := Start{Bootstrap: bootstrap, Token: token}
-			return run(told, tell, loaded.Config, start, Outside{Logger: logger, Version: version, Phase: watch.Enter})
+			return run(told, tell, loaded.Config, start, Outside{Logger: logger, Version: version, Exit: exit, Phase: watch.Enter})
 		},
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file (default: $FORGEYARD_CONFIG, "+strings.Join(config.SearchPath(), ", ")+")")
@@ -112,10 +121,9 @@ func givenFlags(cmd *cobra.Command) map[string]string {
 }
 
 // run opens what the configuration names, runs the daemon until told ends or it fails, which
-// it tells, and stops it. Of out it is given the logger, the version and who hears the phase.
+// it tells, and stops it. Of out it is given the logger, the version, the exit and who hears the phase.
 func run(told context.Context, tell func(), cfg config.Config, start Start, out Outside) (err error) {
 	out.Now, out.Tracer, out.Probe = time.Now, trace.Discard, echo.DialUDP
-	out.Exit = watchdog.Exit(func(code int, reason string) { lastWords(out.Logger, code, reason) })
 	out.Phase("opening sockets and files")
 	if err := open(&out, cfg); err != nil {
 		return errors.Join(err, out.close())
@@ -205,11 +213,6 @@ var errPort = &cluster.Error{
 
 func portError(setting, addr string, err error) error {
 	return errPort.Wrap(err, "%s %s could not be opened", setting, addr)
-}
-
-// lastWords says why the process ends at once.
-func lastWords(logger *slog.Logger, code int, reason string) {
-	logger.Error("ending this process", "reason", reason, "exit", code)
 }
 
 // newLogger is the one slog handler of a daemon.

@@ -21,7 +21,7 @@ var ErrStuck = &cluster.Error{
 }
 
 // sayBound is how long the last words of a process may take: nobody may read its output.
-const sayBound = time.Second
+const sayBound = 2 * time.Second
 
 // Watchdog counts from when its process was told to end.
 type Watchdog struct {
@@ -59,7 +59,7 @@ func (w *Watchdog) reason() string {
 	return ErrStuck.Error()
 }
 
-// Exit returns what ends the process at once, after say or a second at most. It is for
+// Exit returns what ends the process at once, after say or two seconds at most. It is for
 // a process that cannot end its own work safely: another one takes over.
 func Exit(say func(code int, reason string)) func(code int, reason string) {
 	return func(code int, reason string) {
