@@ -205,7 +205,7 @@ func definite(err error) bool {
 		return false
 	}
 	switch e.Code {
-	case CodeNotMember, CodeRefused, CodeNoHandler, CodeUnknownFamily, CodeVersion, CodeTooLarge, CodeMalformed, CodeWrongFamily:
+	case CodeNotMember, CodeRefused, CodeStarting, CodeNoHandler, CodeUnknownFamily, CodeVersion, CodeTooLarge, CodeMalformed, CodeWrongFamily:
 		return true
 	}
 	return false

@@ -34,6 +34,7 @@ const (
 	CodeNotMember  Code = 0x22
 	CodeRemoved    Code = 0x23
 	CodeRefused    Code = 0x24 // the admission policy refused, its message says why
+	CodeStarting   Code = 0x25 // what would serve this is not there yet
 
 	CodeBusy          Code = 0x30 // a bound on connections was reached
 	CodeMalformed     Code = 0x31
@@ -99,6 +100,8 @@ func (c Code) fact() codeFact {
 		return codeFact{"FY-NET-013", "this node was removed from the cluster", "a removed id never returns; issue a new one: forgeyard pki issue", kindJoinRejected, true}
 	case CodeRefused:
 		return codeFact{"FY-NET-014", "the peer refused", "", kindJoinRejected, true}
+	case CodeStarting:
+		return codeFact{"FY-NET-015", "the node is starting", "nothing to do: it is asked again by itself; if it stays so, see that node's log", tf, false}
 	case CodeBusy:
 		return codeFact{"FY-NET-020", "the peer has no room for another connection", "", tf, false}
 	case CodeMalformed:

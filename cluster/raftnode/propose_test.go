@@ -44,6 +44,7 @@ func TestOnlyVerdictsSettleAnUnknownOutcome(t *testing.T) {
 		// The second attempt meets a leader that does not know this node yet, or is of an older build.
 		{transported(cluster.JoinRejected, "FY-NET-012"), false},
 		{transported(cluster.IncompatibleVersion, "FY-NET-026"), false},
+		{transported(cluster.TransportFailure, "FY-NET-015"), false},
 		{transported(cluster.MembershipConflict, "FY-NET-010"), false},
 		{transported(cluster.Fenced, "FY-NET-011"), false},
 		{ErrMalformed, false},
