@@ -24,6 +24,7 @@ type Knowledge interface {
 
 // Admission decides per call and stream:
 //
+//	before Bind                               nothing, "the node is starting"
 //	a removed node                            nothing, with the reason
 //	a member                                  every node family (an observer: not raft)
 //	a server of the library's configuration   every node family: after a restart the
@@ -49,7 +50,8 @@ type engine struct {
 	control   Control
 }
 
-// NewAdmission makes a policy that admits nobody but joiners until Bind is called.
+// NewAdmission makes a policy that admits nobody until Bind is called: whoever
+// asks is told to ask again (transport.CodeStarting), not that he may not.
 func NewAdmission(self cluster.Identity, logger *slog.Logger, now func() time.Time) *Admission {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -62,7 +64,9 @@ func NewAdmission(self cluster.Identity, logger *slog.Logger, now func() time.Ti
 	return a
 }
 
-// Bind gives the policy the engine and the endpoint, which are made after it.
+// Bind gives the policy the engine and the endpoint, which are made after it. The
+// handlers of both, and those of the Registrar, must be registered before: what
+// is admitted and not served looks like an older build, which is final.
 func (a *Admission) Bind(k Knowledge, c Control) { a.engine.Store(&engine{knowledge: k, control: c}) }
 
 // Trust admits the members of a join reply until the log has brought the view.
@@ -86,14 +90,11 @@ func (a *Admission) Admit(p transport.Peer, family transport.Family, method stri
 	if node.IsZero() {
 		return transport.Refuse(transport.CodeWrongKind, "%s is not a node", p.Subject)
 	}
-	joins := family == transport.FamilyControl && method == methodJoin
 	e := a.engine.Load()
 	if e == nil {
-		if joins || a.trusts(node) {
-			return nil
-		}
-		return transport.Refuse(transport.CodeNotMember, "this node has only begun to start")
+		return transport.Refuse(transport.CodeStarting, "node %s has no engine yet", a.self.Node)
 	}
+	joins := family == transport.FamilyControl && method == methodJoin
 	v := e.knowledge.View()
 	if v.Tombstoned(node) {
 		return transport.Refuse(transport.CodeRemoved, "node %s was removed from the cluster", node)

@@ -70,6 +70,12 @@ func TestAdmission(t *testing.T) {
 	}
 	a := NewAdmission(cluster.Identity{Cluster: c, Node: self}, nil, nil)
 	defer a.Close()
+	for _, node := range []fsm.NodeID{voter, learner, removed, stranger} {
+		for _, family := range []transport.Family{transport.FamilyRaft, transport.FamilyControl, transport.FamilyDeploy} {
+			err := a.Admit(transport.Peer{Subject: pki.Node(c, node)}, family, methodJoin)
+			require.ErrorIs(t, err, &transport.Error{Code: transport.CodeStarting}, "nobody is judged before there is an engine")
+		}
+	}
 	a.Bind(k, voters{})
 	const raft, control, deploy = transport.FamilyRaft, transport.FamilyControl, transport.FamilyDeploy
 	for name, x := range map[string]struct {

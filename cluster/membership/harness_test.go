@@ -181,6 +181,13 @@ func (m *machine) member() fsm.Member {
 
 // start brings the node up as a daemon does: policy, endpoint, Raft transport, engine, registrar.
 func (m *machine) start(bootstrap bool) {
+	m.f.t.Helper()
+	m.listen()
+	m.open(bootstrap)
+}
+
+// listen is a start up to the endpoint, open the rest of it.
+func (m *machine) listen() {
 	t := m.f.t
 	t.Helper()
 	m.self = cluster.Identity{Cluster: m.f.ca.Cluster(), Node: m.id, Incarnation: cluster.NewIncarnationID(), Name: m.name}
@@ -196,6 +203,12 @@ func (m *machine) start(bootstrap bool) {
 	})
 	require.NoError(t, err)
 	m.endpoint.SetResolver(m.directory.Resolve)
+}
+
+func (m *machine) open(bootstrap bool) {
+	t, log := m.f.t, slog.New(m.f.logs).With("node", m.name)
+	t.Helper()
+	var err error
 	m.node, err = raftnode.Open(raftnode.Config{
 		Self: m.self, Member: m.member(), Dir: filepath.Join(m.dir, "raft"), IdentityDir: filepath.Join(m.dir, "identity"),
 		Transport: rafttransport.New(rafttransport.Config{Endpoint: m.endpoint, Self: m.id, Logger: log}),
@@ -204,21 +217,25 @@ func (m *machine) start(bootstrap bool) {
 	})
 	require.NoError(t, err)
 	m.directory.Bind(func() fsm.View { return m.node.View().View })
-	m.admission.Bind(m.node, m.endpoint)
 	m.registrar = Start(Config{
 		Engine: m.node, Control: m.endpoint, Tokens: m.f.tokens, Audit: m.f.audit, Protocol: fsm.VersionRange{Min: 1, Max: 1}, Logger: log,
 	})
+	m.admission.Bind(m.node, m.endpoint)
 }
 
 func (m *machine) stop() {
-	if m.node == nil {
+	if m.endpoint == nil {
 		return
 	}
-	m.registrar.Close()
+	if m.node != nil {
+		m.registrar.Close()
+	}
 	m.admission.Close()
-	require.NoError(m.f.t, m.node.Close())
+	if m.node != nil {
+		require.NoError(m.f.t, m.node.Close())
+	}
 	require.NoError(m.f.t, m.endpoint.Close())
-	m.node = nil
+	m.node, m.endpoint = nil, nil
 }
 
 func (m *machine) joiner(seeds ...*machine) *Joiner {

@@ -31,8 +31,9 @@ const (
 )
 
 // Join redeems the token and returns the members it may trust from now on. It
-// tries all seeds again and again until ctx ends; a refusal that is final for
-// this token or id ends it at once (JoinRejected, IncompatibleVersion).
+// tries all seeds again and again until ctx ends. The leader's refusal of this
+// token or id ends it at once, refusals of single seeds (JoinRejected,
+// IncompatibleVersion) when no other seed that answers may yet admit the node.
 func (j *Joiner) Join(ctx context.Context, token Token) (fsm.View, error) {
 	if err := token.Check(); err != nil {
 		return fsm.View{}, err
@@ -117,38 +118,66 @@ func (j *Joiner) repeat(ctx context.Context, req joinRequest, done func(fsm.View
 	}
 }
 
-// final reports whether asking again, or another seed, cannot help.
+// final reports whether asking the same seed again cannot help.
 func final(err error) bool {
 	k := cluster.KindOf(err)
 	return k == cluster.JoinRejected || k == cluster.IncompatibleVersion
 }
 
-// askAny asks one seed after the other and follows each to the leader.
-func (j *Joiner) askAny(ctx context.Context, req joinRequest) (fsm.View, error) {
-	last := error(ErrNoSeed.Wrap(nil, "no seed is configured"))
-	for _, seed := range j.Seeds {
-		v, err := j.ask(ctx, seed, req)
-		if err == nil || final(err) {
-			return v, err
-		}
-		last = err
-	}
-	return fsm.View{}, last
+// verdict reports whether no other seed can help either: the leader has judged
+// the token or the id, or a member knows that the id was removed. Any other final
+// refusal is one seed's own: the address may lead to another cluster, the build
+// there may be older.
+func verdict(err error) bool {
+	var told *transport.WireError // of a handler, not of the transport before it
+	judged := errors.As(err, &told) && cluster.KindOf(err) == cluster.JoinRejected
+	return judged || errors.Is(err, &transport.Error{Code: transport.CodeRemoved})
 }
 
-func (j *Joiner) ask(ctx context.Context, addr string, req joinRequest) (fsm.View, error) {
+// askAny asks one seed after the other and follows each to the leader. A refusal
+// that is final for one seed is returned as such when all were asked and none of
+// those that answered, but for this node itself, may yet admit it.
+func (j *Joiner) askAny(ctx context.Context, req joinRequest) (fsm.View, error) {
+	var refused, hope error
+	last := error(ErrNoSeed.Wrap(nil, "no seed is configured"))
+	for _, seed := range j.Seeds {
+		v, answered, err := j.ask(ctx, seed, req)
+		switch {
+		case err == nil || verdict(err):
+			return v, err
+		case !final(err):
+			last = err
+			if answered {
+				hope = err
+			}
+		case refused == nil:
+			refused = err
+		}
+	}
+	switch {
+	case refused == nil:
+		return fsm.View{}, last
+	case hope == nil:
+		return fsm.View{}, refused
+	}
+	return fsm.View{}, errors.Join(hope, refused) // of the kind of the first, and the log shows both
+}
+
+// ask also tells whether another node answered at the address.
+func (j *Joiner) ask(ctx context.Context, addr string, req joinRequest) (_ fsm.View, answered bool, _ error) {
 	for range maxRedirects {
 		var reply joinReply
 		call, cancel := context.WithTimeout(ctx, joinCall)
-		_, err := j.Control.CallAddr(call, addr, transport.FamilyControl, methodJoin, req, &reply)
+		peer, err := j.Control.CallAddr(call, addr, transport.FamilyControl, methodJoin, req, &reply)
 		cancel()
+		answered = answered || !peer.Node().IsZero() && peer.Node() != j.Member.Node
 		if err != nil {
-			return fsm.View{}, raftnode.CallError(err)
+			return fsm.View{}, answered, raftnode.CallError(err)
 		}
 		if reply.Leader.IsZero() {
-			return reply.View, nil
+			return reply.View, true, nil
 		}
 		addr = string(reply.Endpoint)
 	}
-	return fsm.View{}, cluster.ErrNotLeader.Wrap(nil, "the members do not agree on a leader yet")
+	return fsm.View{}, answered, cluster.ErrNotLeader.Wrap(nil, "the members do not agree on a leader yet")
 }

@@ -89,12 +89,12 @@ func (d *Daemon) openRaft(ctx context.Context) (err error) {
 	}
 	d.use(node)
 	d.directory.Bind(func() fsm.View { return node.View().View })
-	d.admission.Bind(node, d.endpoint)
 	d.members = membership.Start(membership.Config{
 		Engine: node, Control: d.endpoint, Tokens: d.store.Tokens(), Audit: d.store.Audit(),
 		Protocol: protocol, Logger: d.log, Now: d.out.Now,
 	})
 	d.onStop("membership", func(context.Context) error { d.members.Close(); return nil })
+	d.admission.Bind(node, d.endpoint) // last: until all is served that peers may ask for, they are told to ask again
 	if node.Fresh() && !d.start.Bootstrap {
 		d.join(joiner, node)
 	}
