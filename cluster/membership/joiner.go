@@ -59,7 +59,7 @@ func (j *Joiner) Settle(ctx context.Context, admitted func(fsm.View), joined fun
 
 // CheckNoCluster refuses a bootstrap where a seed answers for a cluster (§60):
 // founding a second one beside it would split the fleet. All seeds are asked at once, for 5 s at most;
-// silent ones do not stop it.
+// silent ones, and those that are still starting by then, do not stop it.
 func (j *Joiner) CheckNoCluster(ctx context.Context) error {
 	call, cancel := context.WithTimeout(ctx, joinCall)
 	defer cancel()
@@ -82,14 +82,26 @@ func (j *Joiner) CheckNoCluster(ctx context.Context) error {
 	}
 }
 
-// look refuses when the seed answers for a cluster.
+// look refuses when the seed answers for a cluster. While another node only
+// starts at the address, it is asked again: it cannot tell yet.
 func (j *Joiner) look(ctx context.Context, seed string) error {
-	var reply joinReply
-	peer, err := j.Control.CallAddr(ctx, seed, transport.FamilyControl, methodJoin, joinRequest{Step: stepLook, Member: j.Member}, &reply)
-	if err == nil && reply.View.Initialised() && peer.Node() != j.Member.Node {
-		return ErrClusterExists.Wrap(nil, "seed %s (node %s) belongs to cluster %s", seed, peer.Node(), reply.View.ClusterID)
+	for {
+		var reply joinReply
+		peer, err := j.Control.CallAddr(ctx, seed, transport.FamilyControl, methodJoin, joinRequest{Step: stepLook, Member: j.Member}, &reply)
+		switch {
+		case peer.Node() == j.Member.Node:
+			return nil
+		case err == nil && reply.View.Initialised():
+			return ErrClusterExists.Wrap(nil, "seed %s (node %s) belongs to cluster %s", seed, peer.Node(), reply.View.ClusterID)
+		case !errors.Is(err, &transport.Error{Code: transport.CodeStarting}):
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(joinPauseMin):
+		}
 	}
-	return nil
 }
 
 func (j *Joiner) repeat(ctx context.Context, req joinRequest, done func(fsm.View) bool) (fsm.View, error) {

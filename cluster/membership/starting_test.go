@@ -79,6 +79,32 @@ func TestStartingLeaderTakesProposalsLater(t *testing.T) {
 	})
 }
 
+// TestBootstrapWaitsForAStartingSeed: whether a seed belongs to a cluster is known once its engine
+// is open. One that stays without costs the bound, the node's own address nothing.
+func TestBootstrapWaitsForAStartingSeed(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fleet) {
+		f.grow(1)
+		first, m, slow := f.nodes[0], f.add(), f.add()
+		first.stop()
+		first.listen()
+		slow.listen()
+		m.listen()
+		found := make(chan error, 1)
+		go func() { found <- m.joiner(m, slow, first).CheckNoCluster(t.Context()) }()
+		<-time.After(time.Second)
+		require.Empty(t, found, "it goes on asking")
+		first.open(false)
+		require.ErrorIs(t, <-found, ErrClusterExists)
+
+		begin := time.Now()
+		require.NoError(t, m.joiner(slow).CheckNoCluster(t.Context()))
+		require.Equal(t, joinCall, time.Since(begin).Round(time.Second))
+		begin = time.Now()
+		require.NoError(t, m.joiner(m).CheckNoCluster(t.Context()))
+		require.Less(t, time.Since(begin), joinPauseMin)
+	})
+}
+
 // script is a Control that answers each seed's calls in order, the last one for ever.
 type script struct {
 	voters
