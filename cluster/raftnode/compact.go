@@ -84,10 +84,16 @@ func (n *Node) markLoop() {
 				continue
 			}
 		}
-		if err := n.store.high.flush(); err != nil {
+		if err := n.flushMark(); err != nil {
 			n.cfg.Logger.Warn("high-water mark not written", "code", cluster.ErrStoreFailed.Code, "error", err)
 		}
 	}
+}
+
+// flushMark is timed: a disk that hangs here hangs for the terms as well, and perhaps nothing is appended that would show it.
+func (n *Node) flushMark() error {
+	defer n.log.otherWrites.start(n.cfg.Now())()
+	return n.store.high.flush()
 }
 
 // snapshot compacts what changed since the last one, however little (§179). The

@@ -68,7 +68,8 @@ type Config struct {
 	// nil in production.
 	Applied func(index uint64, hash [32]byte)
 
-	beforeApply func() // holds the state machine up in a test; nil otherwise
+	// What holds the state machine, or a write of the high-water mark, up in a test; nil otherwise.
+	beforeApply, beforeMark func()
 }
 
 // The library's stores, named here so that harnesses need not import the library.
@@ -101,6 +102,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.beforeApply == nil {
 		c.beforeApply = func() {}
+	}
+	if c.beforeMark == nil {
+		c.beforeMark = func() {}
 	}
 	if c.Exit == nil {
 		c.Exit = func(int, string) {}

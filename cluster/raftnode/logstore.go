@@ -31,7 +31,7 @@ type logStore struct {
 	wrote func([]*raft.Log)
 
 	logWrite, stableWrite timer
-	otherWrites           several // deletions, snapshots
+	otherWrites           several // deletions, snapshots, the high-water mark
 }
 
 func (s *logStore) StoreLog(entry *raft.Log) error { return s.StoreLogs([]*raft.Log{entry}) }

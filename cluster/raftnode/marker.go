@@ -49,14 +49,18 @@ func writeMarker(dir string, self cluster.Identity, now time.Time) error {
 
 // highWater keeps the mark on disk. Raising the term is durable at once (it
 // guards against voting twice); the applied index follows in memory and is
-// written by flush.
+// written by flush. What is applied never waits for the disk: mu is not held over
+// a write.
 type highWater struct {
 	path  string
 	there bool // there was a file
 
+	turn    chan struct{} // holds a value while somebody writes; capacity 1
+	writing func()        // called before a write; a test's way to have the disk hang
+
 	mu      sync.Mutex
 	current mark
-	written mark
+	written mark // changed by whose turn it is
 }
 
 // createHighWater writes the mark of an empty log store; an existing one stays.
@@ -69,7 +73,7 @@ func createHighWater(dir string) error {
 }
 
 func openHighWater(dir string) (*highWater, error) {
-	h := &highWater{path: filepath.Join(dir, markFile)}
+	h := &highWater{path: filepath.Join(dir, markFile), turn: make(chan struct{}, 1), writing: func() {}}
 	var err error
 	if h.there, err = readJSON(h.path, &h.written); err != nil {
 		return nil, err
@@ -86,12 +90,13 @@ func (h *highWater) load() mark {
 
 func (h *highWater) raiseTerm(term uint64) error {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.current.Term = max(h.current.Term, term)
-	if term <= h.written.Term {
+	durable := term <= h.written.Term
+	h.mu.Unlock()
+	if durable {
 		return nil
 	}
-	return h.flushLocked()
+	return h.flush()
 }
 
 func (h *highWater) raiseApplied(index uint64) {
@@ -100,20 +105,23 @@ func (h *highWater) raiseApplied(index uint64) {
 	h.current.Applied = max(h.current.Applied, index)
 }
 
+// flush writes the mark as it is once the writes before have ended.
 func (h *highWater) flush() error {
+	h.turn <- struct{}{}
+	defer func() { <-h.turn }()
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.flushLocked()
-}
-
-func (h *highWater) flushLocked() error {
-	if h.current == h.written {
+	next, was := h.current, h.written
+	h.mu.Unlock()
+	if next == was {
 		return nil
 	}
-	if err := writeJSON(h.path, h.current); err != nil {
+	h.writing()
+	if err := writeJSON(h.path, next); err != nil {
 		return fmt.Errorf("high-water mark: %w", err)
 	}
-	h.written = h.current
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.written = next
 	return nil
 }
 

@@ -45,6 +45,7 @@ type Node struct {
 	sound   context.Context // ends with stop, and at the first failure
 	giveUp  context.CancelFunc
 	loops   sync.WaitGroup
+	marks   sync.WaitGroup // markLoop, which a hung disk can hold
 	calls   calls
 	ended   chan struct{} // closed once the library has stopped
 	closing sync.Once
@@ -84,6 +85,7 @@ func (n *Node) start() error {
 	n.machine = newMachine(n.store.found.state, n.cfg.Now)
 	n.machine.published, n.machine.caughtUp, n.machine.giveUp, n.machine.before = n.viewPublished, n.caughtUp, n.fail, n.cfg.beforeApply
 	n.machine.hashed = n.cfg.Applied
+	n.store.high.writing = n.cfg.beforeMark
 	if c := n.store.found.configuration; c != nil {
 		n.machine.configure(c)
 	}
@@ -132,7 +134,7 @@ func (n *Node) start() error {
 	n.loops.Go(n.leadLoop)
 	n.loops.Go(n.pingLoop)
 	n.loops.Go(n.announceLoop)
-	n.loops.Go(n.markLoop)
+	n.marks.Go(n.markLoop)
 	n.loops.Go(n.watch)
 	return nil
 }
@@ -215,6 +217,7 @@ func (n *Node) shutdown() error {
 		err := n.raft.Shutdown().Error()
 		close(n.ended)
 		n.calls.drain(drainBound)
+		n.marks.Wait()
 		n.store.high.raiseApplied(n.machine.current().Index)
 		err = errors.Join(err, n.store.high.flush(), n.store.close())
 		select {

@@ -14,7 +14,7 @@ import (
 // their own, so without it a leader whose disk or state machine hangs would be
 // followed for ever while nothing it is asked for ever happens.
 //
-//	a write hangs                 → stop for good: nothing here can be relied on (snapshots and deletions of entries are writes)
+//	a write hangs                 → stop for good: nothing here can be relied on (snapshots, deletions of entries and the high-water mark are writes)
 //	an apply hangs, not leading   → give coordination up; the log still counts
 //	an apply hangs, leading       → the same, and leadLoop hands leadership over
 //	… and still leads after three election timeouts → stop for good

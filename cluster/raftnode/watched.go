@@ -1,5 +1,5 @@
-// Times what is written beside the appends: snapshots, and the log that they take the place of. The library does both on its own
-// loop when a snapshot is installed, so that a disk which hangs there holds everything up.
+// Times what is written beside the appends: snapshots, the log that they take the place of, and the high-water mark. The library
+// does the first two on its own loop when a snapshot is installed, so that a disk which hangs there holds everything up.
 
 package raftnode
 
