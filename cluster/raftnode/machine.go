@@ -176,7 +176,8 @@ func (m *machine) Restore(r io.ReadCloser) error {
 	m.state = state
 	m.tell()
 	m.publish()
-	m.pass(state.View().Index)
+	// Its configuration, which came with it, may be a later entry than its last command.
+	m.pass(max(state.View().Index, m.configuredAt()))
 	return nil
 }
 

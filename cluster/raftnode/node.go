@@ -104,7 +104,8 @@ func (n *Node) start() error {
 	}
 	n.store.snapshots.completed = func(index uint64, c raft.Configuration) {
 		n.volume.reset()
-		n.machine.StoreConfiguration(index, c)
+		// Whether it is applied, Restore says: of an installed one the state machine has nothing yet.
+		n.machine.configure(&configuration{index: index, suffrage: suffrageOf(c)})
 	}
 	var snapshots raft.SnapshotStore = n.store.snapshots
 	if n.cfg.WrapSnapshots != nil {

@@ -157,6 +157,56 @@ func TestInstalledSnapshotCarriesTheConfiguration(t *testing.T) {
 	})
 }
 
+// An installed snapshot counts as applied once the state machine has it, and then all of it.
+func TestInstalledSnapshotCountsOnceRestored(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, f *fleet) {
+		leader := f.leader()
+		m := f.others(leader)[0]
+		old := m.node.View().Index
+		m.close()
+		short := leader.node.raft.ReloadableConfig()
+		short.TrailingLogs = 4 // fewer than the follower lacks
+		require.NoError(t, leader.node.raft.ReloadConfig(short))
+		fill(t, leader, 16, 4)
+		next := f.add()
+		f.propose(leader.node, fsm.AddLearner{ExpectedConfig: leader.node.View().Config, Member: next.describe(cluster.NewIncarnationID())})
+		require.NoError(t, leader.node.AddNonvoter(t.Context(), next.id))
+		require.NoError(t, leader.node.raft.Snapshot().Error())
+		configured := leader.node.machine.configuredAt()
+		require.Greater(t, configured, leader.node.View().Index, "the change of the membership is its last entry")
+
+		held, let, free := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		n := m.start(func(c *Config) {
+			c.Applied = func(index uint64, _ [32]byte) {
+				if index <= old {
+					return
+				}
+				select {
+				case held <- struct{}{}:
+					<-let
+				case <-free:
+				}
+			}
+		})
+		<-held
+		<-time.After(2 * cluster.ConfirmationBound)
+		passed, mark, confirmed, view := n.machine.passed.Load(), n.store.high.load().Applied, n.Confirmed(), n.View().Index
+		let <- struct{}{}
+		<-held // by the entry that announces its new incarnation
+		restored := n.machine.passed.Load()
+		close(free)
+		let <- struct{}{}
+		require.LessOrEqual(t, view, old)
+		require.Less(t, passed, configured, "applied is what the state machine has")
+		require.Less(t, mark, configured)
+		require.Zero(t, confirmed, "its view is that of before")
+
+		require.Equal(t, configured, restored, "its last entry is no command, and counts as well")
+		f.eventually(func() bool { return n.View().Index == leader.node.View().Index })
+		f.eventually(func() bool { return time.Since(n.Confirmed()) <= cluster.ConfirmationBound })
+	})
+}
+
 // How much of the log an installed snapshot takes away is known also while the disk does not give its state.
 func TestNewestSnapshotIsKnownWithoutItsState(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, f *fleet) {
