@@ -3,6 +3,10 @@
 package raftnode
 
 import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,6 +66,56 @@ func TestLeaderTransferWedgedLeaderEnds(t *testing.T) {
 		next := f.leader(f.others(leader)...)
 		f.propose(next.node, fsm.SetMaintenance{State: fsm.ReadOnly})
 	})
+}
+
+// warnings counts the failed hand-overs that a node's log tells of.
+type warnings struct {
+	slog.Handler
+	handovers *atomic.Int64
+}
+
+func (w warnings) Handle(ctx context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "leadership could not be handed over") {
+		w.handovers.Add(1)
+	}
+	return w.Handler.Handle(ctx, r)
+}
+
+func (w warnings) WithAttrs(a []slog.Attr) slog.Handler {
+	return warnings{w.Handler.WithAttrs(a), w.handovers}
+}
+
+// A leader that gave up and has nobody to hand over to does not try; one whose heirs refuse tries less and less often.
+func TestHandOverIsNotRepeatedWithoutEnd(t *testing.T) {
+	const during = 10 * time.Second
+	for name, c := range map[string]struct {
+		voters       int
+		atLeast, max int64
+	}{
+		"no heir":        {1, 0, 0},
+		"unwilling heir": {3, 4, 12},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 0, func(t *testing.T, f *fleet) {
+				w := warnings{f.logs, new(atomic.Int64)}
+				leader := f.add()
+				leader.start(bootstrap, func(c *Config) { c.Logger = slog.New(w) })
+				f.leader()
+				f.grow(c.voters)
+				leader.raft.unfit = errLineCut
+				if c.voters == 1 {
+					require.NoError(t, leader.node.raft.Apply([]byte("from a newer build"), time.Second).Error())
+				} else { // that entry would stop them all
+					leader.node.fail(cluster.ErrNewerBuild)
+				}
+				f.eventually(func() bool { return leader.node.Failure() != nil })
+				<-time.After(during)
+				require.Equal(t, raft.Leader, leader.node.raft.State())
+				require.GreaterOrEqual(t, w.handovers.Load(), c.atLeast)
+				require.LessOrEqual(t, w.handovers.Load(), c.max)
+			})
+		})
+	}
 }
 
 // A hand-over that fails in time is none of the watchdog's business, and leaves no leader refused.

@@ -3,6 +3,7 @@
 package raftnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -18,6 +19,7 @@ import (
 const (
 	leadershipPoll   = 100 * time.Millisecond // while this node leads a term that does not count yet, or must hand it over
 	leadershipReload = time.Second            // otherwise: Leadership reads the library's state itself
+	handOverBackoff  = 2 * time.Second        // bounds the pause between attempts to hand over, which begins with leadershipPoll
 )
 
 // Leadership implements cluster.Backend. It reads atomics only. Before the
@@ -69,6 +71,7 @@ func (n *Node) turn() {
 func (n *Node) leadLoop() {
 	again := time.NewTimer(leadershipPoll)
 	defer again.Stop()
+	refused := leadershipPoll // the pause after the next hand-over that fails
 	for {
 		select {
 		case <-n.stop.Done():
@@ -76,18 +79,20 @@ func (n *Node) leadLoop() {
 		case <-n.turned:
 		case <-again.C:
 		}
-		term := n.raft.CurrentTerm()
+		term, pause := n.raft.CurrentTerm(), time.Duration(0)
 		switch ready := n.readyTerm.Load(); {
 		case !n.leads(term):
+			refused = leadershipPoll
 			if ready != 0 && n.readyTerm.CompareAndSwap(ready, 0) {
 				n.hints.Notify()
 			}
 		case n.failure.Load() != nil:
 			n.handOver()
+			pause, refused = refused, min(2*refused, handOverBackoff)
 		case ready != term:
 			n.establish(term)
 		}
-		again.Reset(n.leadershipPause())
+		again.Reset(cmp.Or(pause, n.leadershipPause()))
 	}
 }
 
@@ -132,8 +137,11 @@ func (n *Node) barrier() error {
 }
 
 // handOver gives the leadership of a node that stopped applying, or hangs in it,
-// to another one: its log is sound, but it can lead nothing.
+// to another one: its log is sound, but it can lead nothing. Without another voter it does nothing.
 func (n *Node) handOver() {
+	if !n.heir() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(n.stop, n.cfg.Timers.ElectionTimeout)
 	defer cancel()
 	if err := n.transfer(ctx); err != nil {
@@ -146,7 +154,7 @@ func (n *Node) StepDown(ctx context.Context, reason string) error {
 	if n.raft.State() != raft.Leader {
 		return cluster.ErrNotLeader
 	}
-	if s := n.Suffrage(); len(s.Voters) < 2 {
+	if !n.heir() {
 		return nil
 	}
 	n.cfg.Logger.Info("stepping down", "reason", reason)
@@ -154,6 +162,9 @@ func (n *Node) StepDown(ctx context.Context, reason string) error {
 	defer cancel()
 	return n.transfer(ctx)
 }
+
+// heir reports whether there is another voter.
+func (n *Node) heir() bool { return len(n.Suffrage().Voters) > 1 }
 
 // transfer lets the library pick the most advanced voter; it never picks one
 // without a vote. While a write to the log hangs nobody takes the request up: it

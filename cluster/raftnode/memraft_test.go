@@ -23,6 +23,7 @@ type memRaft struct {
 	sent map[fsm.NodeID]acknowledged
 
 	noHeir chan struct{} // holds every TimeoutNow up until it is closed; nil: none
+	unfit  error         // what every TimeoutNow is answered with; nil: what the heir says
 }
 
 func (m *memRaft) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft.AppendPipeline, error) {
@@ -83,6 +84,9 @@ func (m *memRaft) Campaign(context.Context) error {
 func (m *memRaft) TimeoutNow(id raft.ServerID, to raft.ServerAddress, req *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
 	if m.noHeir != nil {
 		<-m.noHeir
+	}
+	if m.unfit != nil {
+		return m.unfit
 	}
 	return m.InmemTransport.TimeoutNow(id, to, req, resp)
 }
