@@ -15,7 +15,7 @@ import (
 
 // While every connection for unfenced work is held, fence work goes on and the
 // callers that get none return by their deadline.
-func TestExhaustedPoolLeavesFenceWorkAlone(t *testing.T) {
+func TestExhaustedPoolLeavesFenceAndLeaseWorkAlone(t *testing.T) {
 	db := newDatabase(t)
 	s := open(t, db, func(c *Config) { c.MaxConns = 2; c.Timeout = 500 * time.Millisecond })
 	h := newHolder(t)
@@ -48,6 +48,11 @@ func TestExhaustedPoolLeavesFenceWorkAlone(t *testing.T) {
 	require.NoError(t, s.RaiseFence(t.Context(), g))
 	ok, _ := s.Writable()
 	require.True(t, ok)
+	one := 0
+	require.NoError(t, s.LeaseWork().Batch(t.Context(), func(b *pgx.Batch) {
+		b.Queue("SELECT 1").QueryRow(func(row pgx.Row) error { return row.Scan(&one) })
+	}), "nor does a heartbeat wait")
+	require.Equal(t, 1, one)
 
 	close(release)
 	holders.Wait()

@@ -88,11 +88,26 @@ func (s *Store) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.C
 // are handed to the callbacks of the queued queries; they count only when Batch
 // returns nil, for the commit's own error comes last.
 func (s *Store) Batch(ctx context.Context, fill func(*pgx.Batch)) error {
+	return s.batch(ctx, s.app, fill)
+}
+
+func (s *Store) batch(ctx context.Context, p *pgxpool.Pool, fill func(*pgx.Batch)) error {
 	b := &pgx.Batch{}
 	fill(b)
-	return s.use(ctx, s.app, func(ctx context.Context, c *pgx.Conn) error {
+	return s.use(ctx, p, func(ctx context.Context, c *pgx.Conn) error {
 		return send(ctx, c, b)
 	})
+}
+
+// LeaseWork is the Store for what agents say of their leases, over connections of its own.
+type LeaseWork struct{ s *Store }
+
+// LeaseWork waits for no other work of the Store.
+func (s *Store) LeaseWork() LeaseWork { return LeaseWork{s} }
+
+// Batch is Store.Batch.
+func (w LeaseWork) Batch(ctx context.Context, fill func(*pgx.Batch)) error {
+	return w.s.batch(ctx, w.s.leases, fill)
 }
 
 // send runs a batch as one implicit transaction. An error that is not the

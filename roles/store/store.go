@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/forgeyard/forgeyard/fsm"
@@ -55,6 +56,10 @@ type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 // and one for the probe.
 const reservedConns = 5
 
+// leaseConns serve what agents say of their leases alone: nobody's log or reading may
+// keep a heartbeat or a result until the lease is over.
+const leaseConns = 3
+
 // Store is the database of one cluster as one node sees it. Its methods are
 // safe for concurrent use and each returns by its deadline.
 type Store struct {
@@ -62,6 +67,7 @@ type Store struct {
 	app      *pgxpool.Pool // unfenced work
 	fenced   *pgxpool.Pool // fenced batches
 	reserved *pgxpool.Pool // raise, assert, probe
+	leases   *pgxpool.Pool // agents' leases
 	probe    *prober
 	close    sync.Once
 }
@@ -88,18 +94,24 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		cfg.Observe = func(context.Context, Operation) {}
 	}
 	s := &Store{cfg: cfg}
-	var err error
-	if s.app, err = s.pool(ctx, "app", cfg.App, cfg.MaxConns, 1, s.admit); err != nil {
-		return nil, err
-	}
-	if s.fenced, err = s.pool(ctx, "fenced", cfg.App, cfg.FencedConns, min(2, cfg.FencedConns), s.admitWarm); err != nil {
-		s.app.Close()
-		return nil, err
-	}
-	if s.reserved, err = s.pool(ctx, "reserved", cfg.Direct, reservedConns, 1, s.admit); err != nil {
-		s.app.Close()
-		s.fenced.Close()
-		return nil, err
+	for _, p := range []struct {
+		is   **pgxpool.Pool
+		kind string
+		dsn  string
+		size int
+		idle int
+		take func(context.Context, *pgx.Conn) error
+	}{
+		{&s.app, "app", cfg.App, cfg.MaxConns, 1, s.admit},
+		{&s.fenced, "fenced", cfg.App, cfg.FencedConns, min(2, cfg.FencedConns), s.admitWarm},
+		{&s.reserved, "reserved", cfg.Direct, reservedConns, 1, s.admit},
+		{&s.leases, "leases", cfg.App, leaseConns, 1, s.admit},
+	} {
+		var err error
+		if *p.is, err = s.pool(ctx, p.kind, p.dsn, p.size, p.idle, p.take); err != nil {
+			s.closePools()
+			return nil, err
+		}
 	}
 	s.probe = newProber(cfg, s.writeProbe)
 	s.probe.start()
@@ -111,10 +123,16 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 func (s *Store) Close() {
 	s.close.Do(func() {
 		s.probe.stop()
-		s.app.Close()
-		s.fenced.Close()
-		s.reserved.Close()
+		s.closePools()
 	})
+}
+
+func (s *Store) closePools() {
+	for _, p := range []*pgxpool.Pool{s.app, s.fenced, s.reserved, s.leases} {
+		if p != nil {
+			p.Close()
+		}
+	}
 }
 
 // Writable reports whether this node could write at its last probe, and for how

@@ -49,7 +49,7 @@ func (d *Daemon) startRoles(context.Context) error {
 // who has to look at it, on this daemon and on the others.
 func (d *Daemon) planJobs() {
 	d.hub = events.NewHub(d.store, d.bus, d.log)
-	links := runner.SessionsConfig{Store: d.store, Node: d.self.Node.String(), Wake: func() { d.bus.Notify(events.Work) }, Logger: d.log}
+	links := runner.SessionsConfig{Store: d.store.LeaseWork(), Node: d.self.Node.String(), Wake: func() { d.bus.Notify(events.Work) }, Logger: d.log}
 	if d.content != nil {
 		links.Transfers = d.content.transfers
 	}
