@@ -77,6 +77,7 @@ type Agent struct {
 	streams   chan struct{}           // a token for each open transfer stream
 	hurry     chan struct{}           // closed by Hurry
 	hurryOnce sync.Once
+	clear     func(workspace) error // removes what an ended attempt leaves behind; may take long
 
 	mu          sync.Mutex
 	attempts    map[string]*attempt // by lease
@@ -117,7 +118,7 @@ func NewAgent(cfg AgentConfig) (*Agent, error) {
 	}
 	return &Agent{
 		cfg: cfg, session: id.String(), log: cfg.Logger, attempts: map[string]*attempt{}, linkChanged: make(chan struct{}),
-		streams: make(chan struct{}, maxStreams), hurry: make(chan struct{}),
+		streams: make(chan struct{}, maxStreams), hurry: make(chan struct{}), clear: workspace.remove,
 	}, nil
 }
 

@@ -164,7 +164,7 @@ func (a *Agent) execute(ctx context.Context, at *attempt) {
 	began := time.Now()
 	res := a.perform(ctx, at)
 	at.kill.Stop()
-	report := reportOf(o.Lease, res, context.Cause(ctx), time.Since(began))
+	report := reportOf(o.Lease, res, time.Since(began))
 	e := entryOf(EntryFinish, o)
 	if c := report.Complete; c != nil {
 		c.Tail = at.tail.Bytes()

@@ -42,7 +42,9 @@ func (a *Agent) storeOne(ctx context.Context, at *attempt, w workspace, out Outp
 	if err != nil {
 		return fmt.Errorf("the output %s cannot be stored: %w", out.Name, err)
 	}
-	return os.Remove(file)
+	// The file stays: the next output takes its place, and removing the last one,
+	// which may take long, is no part of the work.
+	return nil
 }
 
 // packed is an archive in a file.

@@ -19,7 +19,16 @@ type result struct {
 	began    bool  // a step may have run
 	waited   error // it ended while it waited for something outside of this machine
 	unkept   string
+	cause    error // why it was made to end, of what came before the end of its work; nil: nothing did
 	logBytes int64
+}
+
+// ended gives a result the cause that its work ended with. Removing a large tree
+// on a slow disk takes long: what comes meanwhile, the time limit or the agent's
+// end, changes nothing about work that is done.
+func ended(ctx context.Context, res result) result {
+	res.cause = context.Cause(ctx)
+	return res
 }
 
 // perform does the work of an attempt. When it returns nothing of it runs, its
@@ -27,16 +36,20 @@ type result struct {
 func (a *Agent) perform(ctx context.Context, at *attempt) (res result) {
 	log, err := newSpool(a.cfg.Dir, at.offer.Lease, at.offer.LogLimit)
 	if err != nil {
-		return result{Exit: Exit{Err: err}}
+		return ended(ctx, result{Exit: Exit{Err: err}})
 	}
 	a.keepLog(at.offer.Lease, log)
 	defer func() { res.logBytes = log.end() }()
 	w, err := newWorkspace(a.cfg.Dir, at.offer.Lease)
-	defer func() { a.warn("a working directory could not be removed", w.remove()) }()
+	defer func() { a.warn("a working directory could not be removed", a.clear(w)) }()
 	if err != nil {
-		return result{Exit: Exit{Err: err}}
+		return ended(ctx, result{Exit: Exit{Err: err}})
 	}
-	out := io.MultiWriter(at.tail, log)
+	return ended(ctx, a.work(ctx, at, w, io.MultiWriter(at.tail, log)))
+}
+
+// work fetches what the attempt is given, runs its steps and stores its outputs.
+func (a *Agent) work(ctx context.Context, at *attempt, w workspace, out io.Writer) (res result) {
 	if err := a.fetchAll(ctx, at, w); err != nil {
 		_, _ = fmt.Fprintf(out, "== %s\n", err)
 		return unfetched(err)
@@ -45,7 +58,7 @@ func (a *Agent) perform(ctx context.Context, at *attempt) (res result) {
 	if res.Err != nil || res.Limit != "" || res.Late || res.Code == nil || *res.Code != 0 || ctx.Err() != nil {
 		return res
 	}
-	err = a.storeAll(ctx, at, w)
+	err := a.storeAll(ctx, at, w)
 	if err != nil {
 		_, _ = fmt.Fprintf(out, "== %s\n", err)
 	}
@@ -78,7 +91,7 @@ func (a *Agent) taskOf(at *attempt, w workspace) Task {
 	}
 }
 
-// reportOf turns how an attempt ended, and why it was made to end, into what its agent reports.
+// reportOf turns how an attempt ended, and the cause that made it end, into what its agent reports.
 //
 //	cause                 report
 //	none                  the exit itself: succeeded, failed, error
@@ -89,7 +102,8 @@ func (a *Agent) taskOf(at *attempt, w workspace) Task {
 //
 // The deadline is kept twice, by the agent and by the task's supervisor: the one
 // that is first makes the cause, the other finds the task dead.
-func reportOf(lease string, x result, cause error, took time.Duration) Message {
+func reportOf(lease string, x result, took time.Duration) Message {
+	cause := x.cause
 	release := func(reason string) Message {
 		return Message{Release: &Release{Lease: lease, Reason: store.Text(reason, MaxReason), Started: x.began}}
 	}

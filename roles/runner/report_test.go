@@ -38,7 +38,8 @@ func TestReports(t *testing.T) {
 		"lease is another": {end: result{Exit: Exit{Signal: "killed"}}, cause: errDropped, reason: "no longer"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := reportOf("l", c.end, c.cause, time.Second)
+			c.end.cause = c.cause
+			m := reportOf("l", c.end, time.Second)
 			if c.outcome == "" {
 				require.Nil(t, m.Complete)
 				require.Contains(t, m.Release.Reason, c.reason)
