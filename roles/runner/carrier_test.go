@@ -27,9 +27,11 @@ type warehouse struct {
 	outputs map[string]runner.Store
 	logs    map[string][]byte
 	final   map[string]bool
-	repeats int // chunks that did not begin where the log ends
-	streams int // opened
-	cutLogs int // that many log streams break after one chunk, before or after it is acknowledged
+	repeats int             // chunks that did not begin where the log ends
+	streams int             // opened
+	cutLogs int             // that many log streams break after one chunk, before or after it is acknowledged
+	puts    int             // outputs that came whole
+	slow    []time.Duration // how long the next ones take to be stored, once they have come
 }
 
 func newWarehouse() *warehouse {
@@ -107,6 +109,13 @@ func (w *warehouse) store(ctx context.Context, st runner.Store, s runner.Transfe
 	if digest := artifact.DigestOf(b).String(); digest != st.Digest || digest != r.End().Digest || int64(len(b)) != st.Size {
 		return errors.New("not what was promised")
 	}
+	var takes time.Duration
+	w.locked(func() {
+		if w.puts++; len(w.slow) > 0 {
+			takes, w.slow = w.slow[0], w.slow[1:]
+		}
+	})
+	time.Sleep(takes)
 	w.locked(func() { w.blobs[st.Digest], w.outputs[st.Name] = b, st })
 	return s.Send(ctx, runner.Frame{Done: &runner.Done{}})
 }

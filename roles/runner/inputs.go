@@ -133,7 +133,8 @@ type finalError struct{ err error }
 func (e *finalError) Error() string { return e.err.Error() }
 func (e *finalError) Unwrap() error { return e.err }
 
-// idleBound is how long a transfer may stand still before it is begun anew.
+// idleBound is how long a transfer may stand still before it is begun anew; after
+// the last byte of an output access.StoreTime more.
 const idleBound = ackBound
 
 // download writes a blob to a file and checks its digest.

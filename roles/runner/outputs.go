@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/forgeyard/forgeyard/cluster/access"
 	"github.com/forgeyard/forgeyard/roles/artifact"
 )
 
@@ -117,11 +118,11 @@ func (a *Agent) upload(ctx context.Context, lease string, out Output, file strin
 	defer stream.done()
 	idle := time.AfterFunc(idleBound, func() { cancel(errors.New("the daemon takes nothing")) })
 	defer idle.Stop()
-	_, err = stream.SendAll(ctx, &ticking{r: f, tick: func() { idle.Reset(idleBound) }})
+	sent, err := stream.SendAll(ctx, &ticking{r: f, tick: func() { idle.Reset(idleBound) }})
 	if err == nil {
 		err = stream.Send(ctx, Frame{End: &End{Size: p.size, Digest: p.digest.String()}})
 	}
-	idle.Reset(idleBound)
+	idle.Reset(idleBound + access.StoreTime(sent))
 	// Also after a failed write: a daemon that refuses amid the data says why before it closes.
 	answer, heard := stream.Receive(ctx)
 	switch refused := (*Refused)(nil); {

@@ -169,20 +169,23 @@ func upload(next http.Handler) http.Handler {
 type uploadBody struct {
 	io.ReadCloser
 	control *http.ResponseController
+	had     int64 // bytes read
 }
 
-// extend gives the next read d, and the answer WriteTimeout after it. At the end
-// of the body the read deadline goes: see stream.
+// extend gives the next read d, and the answer WriteTimeout after it and what
+// storing the bytes so far takes. At the end of the body the read deadline goes:
+// see stream.
 func (b *uploadBody) extend(d time.Duration) error {
 	read, now := time.Time{}, time.Now()
 	if d > 0 {
 		read = now.Add(d)
 	}
-	return errors.Join(b.control.SetReadDeadline(read), b.control.SetWriteDeadline(now.Add(d+WriteTimeout)))
+	return errors.Join(b.control.SetReadDeadline(read), b.control.SetWriteDeadline(now.Add(d+WriteTimeout+access.StoreTime(b.had))))
 }
 
 func (b *uploadBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	b.had += int64(n)
 	next := ReadTimeout
 	if err != nil {
 		next = 0

@@ -4,6 +4,7 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"io"
 	"net"
@@ -279,4 +280,31 @@ func TestUploadsAreBounded(t *testing.T) {
 	go func() { <-inside }()
 	resp, _ = send(t, http.DefaultClient, "POST", base+"/up", nil)
 	require.Equal(t, 200, resp.StatusCode)
+}
+
+// A large upload is answered although storing it takes longer, once it has come,
+// than an ordinary request may.
+func TestLargeUploadIsAnsweredLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 64 << 20
+		up := route("POST", "/up", func(w http.ResponseWriter, r *http.Request) {
+			n, err := io.Copy(io.Discard, r.Body)
+			if err != nil {
+				access.WriteError(w, err)
+				return
+			}
+			time.Sleep(WriteTimeout + access.StoreTime(n) - time.Second)
+			access.WriteJSON(w, 200, n)
+		})
+		up.Upload = size
+		l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
+		s, err := New(Config{Admin: l, Routes: []access.Route{up}})
+		require.NoError(t, err)
+		s.Start()
+		defer func() { require.NoError(t, s.Close(context.Background())) }()
+		resp, err := l.client().Post("http://pipe/up", "application/json", bytes.NewReader(make([]byte, size)))
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		require.NoError(t, resp.Body.Close())
+	})
 }

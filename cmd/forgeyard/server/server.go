@@ -25,7 +25,7 @@ import (
 const (
 	HeaderTimeout = 5 * time.Second        // to receive a request's header
 	ReadTimeout   = 30 * time.Second       // to receive a whole request; of an upload, between two reads
-	WriteTimeout  = 60 * time.Second       // to handle and answer it; of an upload, after its last byte
+	WriteTimeout  = 60 * time.Second       // to handle and answer it; of an upload, after its last byte and access.StoreTime
 	StreamTimeout = 10 * time.Second       // for one write to a stream's client
 	StreamEnd     = 500 * time.Millisecond // for a stream's last write once stopping began
 	IdleTimeout   = 2 * time.Minute        // between requests of a connection

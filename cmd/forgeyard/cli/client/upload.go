@@ -8,9 +8,12 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/forgeyard/forgeyard/cluster/access"
 )
 
-// uploadPause is after which time without a byte taken, or without an answer after the last one, a daemon is given up.
+// uploadPause is after which time without a byte taken, or, access.StoreTime later, without an answer after the last
+// one, a daemon is given up.
 const uploadPause = 30 * time.Second
 
 // Upload is a body of a known size.
@@ -32,7 +35,7 @@ func (c *Client) Upload(ctx context.Context, u Upload, out any) error {
 		defer cancel(nil)
 		watch := time.AfterFunc(uploadPause, func() { cancel(errSilent) })
 		defer watch.Stop()
-		return e.call(ctx, request{method: http.MethodPost, path: u.Path, header: u.Header, stream: &watched{r, watch}, size: u.Size}, out)
+		return e.call(ctx, request{method: http.MethodPost, path: u.Path, header: u.Header, stream: &watched{ReadCloser: r, watch: watch, left: u.Size, size: u.Size}, size: u.Size}, out)
 	})
 }
 
@@ -42,10 +45,15 @@ var errSilent = errors.New("the daemon is silent")
 // watched puts the end of an upload off for as long as bytes are taken.
 type watched struct {
 	io.ReadCloser
-	watch *time.Timer
+	watch      *time.Timer
+	left, size int64 // bytes not taken yet, and of all
 }
 
 func (w *watched) Read(p []byte) (int, error) {
 	w.watch.Reset(uploadPause)
-	return w.ReadCloser.Read(p)
+	n, err := w.ReadCloser.Read(p)
+	if w.left -= int64(n); w.left <= 0 {
+		w.watch.Reset(uploadPause + access.StoreTime(w.size))
+	}
+	return n, err
 }
