@@ -63,6 +63,16 @@ var hangs = []hang{
 	{"certificate of a command", func(_ *testing.T, _ *site, pipe string) []string {
 		return []string{"run", "exec", "--cert", pipe, "--cert-key", pipe, "--", "true"}
 	}, 1, 0, 130, "interrupted"},
+	{"configuration that is checked", func(_ *testing.T, _ *site, pipe string) []string {
+		return []string{"config", "check", pipe}
+	}, 1, 0, 130, "interrupted"},
+	{"certificate of a node", func(_ *testing.T, _ *site, pipe string) []string {
+		return []string{"cluster", "add", pipe}
+	}, 1, 0, 130, "interrupted"},
+	{"key of the authority", func(t *testing.T, s *site, pipe string) []string {
+		require.NoError(t, os.Symlink(pipe, filepath.Join(s.dir, pki.CAKeyFile))) // beside ca.crt
+		return []string{"pki", "issue", "agent", "a", "--dir", s.dir}
+	}, 1, 0, 130, "interrupted"},
 	{"token of a command", func(_ *testing.T, _ *site, pipe string) []string {
 		return []string{"cluster", "status", "--token-file", pipe}
 	}, 1, 0, 130, "interrupted"},

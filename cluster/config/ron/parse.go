@@ -15,7 +15,7 @@ import (
 func Parse(file string, src []byte) (Value, error) {
 	doc := &Document{File: file}
 	if len(src) > MaxSize {
-		return Value{}, doc.errorAt(Span{}, "the file has %d bytes; the limit is %d", len(src), MaxSize)
+		return Value{}, doc.errorAt(Span{}, "the file has more than %d bytes", MaxSize)
 	}
 	text := strings.TrimPrefix(string(src), "\ufeff")
 	doc.src = text

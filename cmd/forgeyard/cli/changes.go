@@ -29,7 +29,7 @@ func (a *app) addCommand() *cobra.Command {
 			"The token is shown once, works once, for this node only, and expires. The node joins as a learner.",
 		Example: "  forgeyard cluster add pki/node-d/node.crt --name node-d\n  forgeyard cluster add pki/node-d/node.crt --token-file token",
 		RunE: func(c *cobra.Command, given []string) error {
-			node, err := nodeID(given[0])
+			node, err := untilInterrupted(c.Context(), func() (fsm.NodeID, error) { return nodeID(given[0]) })
 			if err != nil {
 				return err
 			}

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,8 +21,10 @@ func (a *app) configCommand() *cobra.Command {
 }
 
 // load reads the configuration as a daemon would, with file in the place of --config.
-func (a *app) load(file string) (*config.Loaded, error) {
-	return config.Load(config.Options{File: file, Environ: a.io.Environ, Search: config.SearchPath()})
+func (a *app) load(ctx context.Context, file string) (*config.Loaded, error) {
+	return untilInterrupted(ctx, func() (*config.Loaded, error) {
+		return config.Load(config.Options{File: file, Environ: a.io.Environ, Search: config.SearchPath()})
+	})
 }
 
 // ConfigCheck is what config check answers.
@@ -37,8 +40,8 @@ func (a *app) configCheckCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "check [FILE]", Short: "Check a configuration, offline; exits 2 when it is wrong", Args: args(0, 1, "[FILE]"),
 		Example: "  forgeyard config check forgeyard.ron",
-		RunE: func(_ *cobra.Command, files []string) error {
-			l, err := a.load(strings.Join(files, ""))
+		RunE: func(c *cobra.Command, files []string) error {
+			l, err := a.load(c.Context(), strings.Join(files, ""))
 			if err != nil {
 				return err
 			}
@@ -92,8 +95,8 @@ func (a *app) configShowCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "show", Short: "Show the configuration in effect, passwords replaced", Args: noArguments,
 		Example: "  forgeyard config show --origin\n  forgeyard config show --config forgeyard.ron -o json",
-		RunE: func(*cobra.Command, []string) error {
-			l, err := a.load(file)
+		RunE: func(c *cobra.Command, _ []string) error {
+			l, err := a.load(c.Context(), file)
 			if err != nil {
 				return err
 			}

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -73,14 +74,14 @@ func (a *app) pkiIssueCommand() *cobra.Command {
 		Long: "Issue a certificate. For a node the permanent node id is minted here and NAME only names the files,\n" +
 			"unless --id gives the id of a node that gets a new certificate. For an agent or admin NAME is the id.",
 		Example: "  forgeyard pki issue node node-a --out /var/lib/forgeyard/identity\n  forgeyard pki issue agent agent-1",
-		RunE: func(_ *cobra.Command, names []string) error {
+		RunE: func(c *cobra.Command, names []string) error {
 			if days < 1 || days > 3650 {
 				return usagef("for example --days 365", "--days must be between 1 and 3650")
 			}
 			if out == "" {
 				out = filepath.Join(dir, names[1])
 			}
-			doc, err := issue(dir, out, names[0], names[1], id, days)
+			doc, err := issue(c.Context(), dir, out, names[0], names[1], id, days)
 			if err != nil {
 				return err
 			}
@@ -100,8 +101,8 @@ func (a *app) pkiIssueCommand() *cobra.Command {
 	return c
 }
 
-func issue(dir, out, kind, name, id string, days int) (Issued, error) {
-	ca, err := pki.LoadAuthority(dir)
+func issue(ctx context.Context, dir, out, kind, name, id string, days int) (Issued, error) {
+	ca, err := untilInterrupted(ctx, func() (*pki.Authority, error) { return pki.LoadAuthority(dir) })
 	if err != nil {
 		return Issued{}, err
 	}
