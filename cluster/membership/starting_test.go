@@ -59,6 +59,7 @@ func TestStartingLeaderTakesProposalsLater(t *testing.T) {
 		<-time.After(time.Second) // the follower knows whom it follows
 		leader.stop()
 		leader.listen()
+		<-time.After(20 * time.Millisecond) // what ends the old connection has arrived; whoever still uses it cannot tell the outcome
 		require.Equal(t, leader.id, follower.node.View().KnownLeader)
 		_, err := follower.registrar.Promote(t.Context(), PromoteRequest{Node: leader.name}, "the test")
 		require.True(t, cluster.KindOf(err).Retryable(), "%v", err)
