@@ -115,7 +115,7 @@ func (w *warehouse) store(ctx context.Context, st runner.Store, s runner.Transfe
 			takes, w.slow = w.slow[0], w.slow[1:]
 		}
 	})
-	time.Sleep(takes)
+	<-time.After(takes)
 	w.locked(func() { w.blobs[st.Digest], w.outputs[st.Name] = b, st })
 	return s.Send(ctx, runner.Frame{Done: &runner.Done{}})
 }

@@ -26,7 +26,7 @@ func TestEndedWorkKeepsItsResult(t *testing.T) {
 	const limit, lease = time.Hour, "l1"
 	ended := func(code int) ExecutorFunc { // two seconds before the limit
 		return func(context.Context, Task, io.Writer) Exit {
-			time.Sleep(limit - 2*time.Second)
+			<-time.After(limit - 2*time.Second)
 			return Exit{Code: &code}
 		}
 	}
@@ -72,7 +72,7 @@ func TestEndedWorkKeepsItsResult(t *testing.T) {
 					if c.removing != nil {
 						c.removing(a)
 					}
-					time.Sleep(5 * time.Second) // past the time limit
+					<-time.After(5 * time.Second) // past the time limit
 					return w.remove()
 				}
 				answer, err := a.consider(Offer{Lease: lease, Role: 1, Generation: 1, Epoch: 1, Job: "j", Attempt: 1, Timeout: limit, Steps: []Step{{Argv: []string{"x"}}}})
@@ -84,7 +84,7 @@ func TestEndedWorkKeepsItsResult(t *testing.T) {
 				}
 				require.NoError(t, a.start(Start{Lease: lease, Granted: true}, ttl))
 				if c.early != nil {
-					time.Sleep(time.Minute)
+					<-time.After(time.Minute)
 					c.early(a)
 				}
 				a.tasks.Wait()

@@ -122,7 +122,7 @@ func run(t *testing.T, f *fleet.Fleet, l line, counts *record.Suite) {
 	// A kernel refuses one host six datagrams and then one a second. What QUIC still sends to the dead port
 	// may use them up before a question is asked: then it is the timers' turn, and the next death's.
 	deaths, early := allowed.deaths, false
-	for try := 0; try < 8 && !early; try++ { // several fleets at a time are slow to ask: a third of the deaths comes too late
+	for try := 0; try < 8 && !early; try++ { // with several fleets at a time about one death in three was seen to wait for the timers
 		pass(t.Context(), 12*time.Second)
 		before := logged(t, f, campaigned)
 		took := kill(t, f)

@@ -293,7 +293,7 @@ func TestLargeUploadIsAnsweredLate(t *testing.T) {
 				access.WriteError(w, err)
 				return
 			}
-			time.Sleep(WriteTimeout + access.StoreTime(n) - time.Second)
+			<-time.After(WriteTimeout + access.StoreTime(n) - time.Second)
 			access.WriteJSON(w, 200, n)
 		})
 		up.Upload = size
